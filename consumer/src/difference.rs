@@ -294,7 +294,7 @@ mod tests {
     const AFTER: &str = "root;parent;a 30\nroot;parent;b 30\nroot;same 75\nroot;fresh 4\n";
 
     #[test]
-    fn a_parent_changes_by_what_its_children_do() {
+    fn parent_change_equals_sum_of_child_changes() {
         let rows = by_name(&difference(BEFORE, AFTER, Scale::By(1.0)));
         let change = |name: &str| (rows[name].own.delta(), rows[name].total.delta());
         assert_eq!(change("parent"), (0.0, 40.0));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_add_up_to_that_of_the_totals() {
+    fn node_changes_add_up_to_total_change() {
         let difference = difference(BEFORE, AFTER, Scale::By(1.0));
         let own: f64 = (0..difference.after.nodes.len()).map(|i| difference.of_box_alone(i).delta()).sum();
         assert_eq!(own, 39.0);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_same_is_no_change_when_normalised() {
+    fn doubled_profile_is_unchanged_when_normalized() {
         let twice = BEFORE.replace("75", "150").replace("10", "20").replace(" 5", " 10");
         for (before, after) in [(BEFORE, &*twice), (&*twice, BEFORE)] {
             let difference = difference(before, after, Scale::Normalized);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grew_by_more_than_is_allowed() {
+    fn functions_growing_beyond_limit_are_listed() {
         let difference = difference(BEFORE, AFTER, Scale::By(1.0));
         let grown = |points: f64, by: By| -> Vec<String> {
             let limits = Limits { points: Some(points), relative: None };
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_grew_fourfold_exceeds_a_relative_limit() {
+    fn fourfold_growth_exceeds_relative_limit() {
         // From 1.46 % to 5.89 % of the profile: 4.43 points.
         let (before, after) = ("f 146\nrest 9854\n", "f 589\nrest 9411\n");
         assert_eq!(grown_relatively(before, after, 50.0), ["f"]);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_by_chance_of_one_function_in_many_is_ignored() {
+    fn random_growth_of_one_function_in_many_is_ignored() {
         // 100 functions of 100 samples; one has 130 the next time: 2.0 of its standard deviations, below √(2 ln 100) = 3.03.
         let profile = |first: u64| {
             let mut text = format!("f0 {first}\n");
@@ -388,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn the_total_is_compared_as_recorded_when_shares_are() {
+    fn normalized_comparison_reports_unscaled_totals() {
         let normalized = difference("f 1000\n", "f 2000\n", Scale::Normalized);
         assert_eq!((normalized.total().relative(), normalized.total().noise), (100.0, false));
         assert_eq!(normalized.totals(), "1000 → 2000 samples, the first scaled by 2.0000");
     }
 
     #[test]
-    fn noise_goes_by_the_number_of_samples() {
+    fn noise_depends_on_sample_count() {
         let noisy = |before: u64, after: u64, per_sample: f64| {
             let mut difference = difference("x 1\n", "x 1\n", Scale::By(1.0));
             difference.per_sample = [per_sample; 2];

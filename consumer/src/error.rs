@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_alive_of_a_program_that_runs_is_told_by_its_name() {
+    fn missing_live_event_error_suggests_last_option() {
         let told = |asked: &str, present: &[&str]| {
             let present = present.iter().map(|&name| name.to_owned()).collect();
             Error::NoSuchEvent { asked: asked.to_owned(), present }.to_string()

@@ -284,13 +284,13 @@ mod tests {
     }
 
     #[test]
-    fn names_with_spaces_and_fractions() {
+    fn names_with_spaces_and_fractional_values_are_parsed() {
         let text = "operator new(unsigned long);a b 3\nmain;x 1.6\nmain;x 2\r\n\n";
         assert_eq!(round_trip(text), "main;x 3.6\noperator new(unsigned long);a b 3\n");
     }
 
     #[test]
-    fn fractional_values() {
+    fn fractional_values_are_summed_and_scaled() {
         for (text, want) in [
             ("a 0.3\nb 0.4\nc 0.2\n", "a 0.3\nb 0.4\nc 0.2\n"),
             ("a 1\na 0.25\nb 1e-3\n", "a 1.25\nb 0.001\n"),
@@ -306,20 +306,20 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_comments_are_no_stacks() {
+    fn byte_order_marks_and_comments_are_skipped() {
         let text = "\u{feff}main;a 3\n# austin: 3.6\n#\n#private;f 1\n\u{feff}main;b 2\n";
         assert_eq!(round_trip(text), "#private;f 1\nmain;a 3\nmain;b 2\n");
     }
 
     #[test]
-    fn lines_that_are_no_stacks_are_counted() {
+    fn invalid_lines_are_skipped_and_counted() {
         let folded =
             read_chosen("main;a 3\nthis is no stack\nx\nmain;b 2\n".as_bytes(), false, |_| true).unwrap();
         assert_eq!((folded.skipped.lines, folded.skipped.first, folded.tree.total), (2, 2, 5));
     }
 
     #[test]
-    fn differential_text_has_two_trees() {
+    fn differential_text_yields_two_trees() {
         let text = "# of difffolded.pl\nmain;a 3 4\nmain;b 2 0.5\n";
         assert!(is_differential(text.as_bytes()) && is_differential(b"a 3 4\nb"));
         for other in ["", "# x\n", "main;a 3\n", "main;a 3 4\nmain;b 3\n"] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_begin_alike_are_not_taken_for_one_another() {
+    fn frames_with_common_prefix_are_distinct() {
         let text = "a;b 1\na;bc 2\na;b;c 3\na;b 4\na 5\nab 6\na;b; 7\n;x 8\n;;x 9\n;x;y 10\na;é 11\na;è 12\n";
         let want = "a 5\na;b 12\na;b;c 3\na;bc 2\na;è 12\na;é 11\nab 6\nx 17\nx;y 10\n";
         assert_eq!(round_trip(text), want);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folded_text_is_told_by_line() {
+    fn parse_error_has_line_number() {
         for (text, at) in [("a;b", 1), ("\n# c\nb x", 3), ("a -1", 1), ("a nan", 1), ("a 1e300", 1)] {
             match read(text.as_bytes()) {
                 Err(Error::FoldedLine { line }) => assert_eq!(line, at, "{text}"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn separators_in_names_do_not_split_them() {
+    fn separators_in_names_are_replaced() {
         let mut builder = Builder::default();
         let label = Label { text: "a;b\nc".into(), module: None, kind: FrameKind::Native };
         let label = builder.label(label);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_and_nothing_else() {
+    fn only_losses_of_selected_event_are_reported() {
         let lost = losses(&[
             (SAMPLE_LOSS, "ring full", 5, 50_000_000),
             (SAMPLE_LOSS, "not armed", 0, 10_000_000),
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_hundredth_is_not_worth_a_word() {
+    fn losses_below_one_percent_are_not_reported() {
         let lost = losses(&[(SAMPLE_LOSS, "not armed", 0, 10)]);
         assert_eq!(of(&lost, "jdk.ExecutionSample", (9, 1000), Unit::Nanoseconds), None);
         assert!(of(&lost, "jdk.ExecutionSample", (9, 990), Unit::Nanoseconds).is_some());
     }
 
     #[test]
-    fn bytes_that_nobody_can_count_are_told() {
+    fn jvm_data_loss_is_reported_in_bytes() {
         let mut lost = Losses::default();
         lost.add(DATA_LOSS, String::new(), Lost { bytes: 4096, ..Lost::default() });
         let told = of(&lost, "jdk.ExecutionSample", (1000, 0), Unit::Samples);

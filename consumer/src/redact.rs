@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_names() {
+    fn secret_names_are_recognized() {
         for name in [
             "javax.net.ssl.keyStorePassword",
             "-Ddb.passwd",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_in_command_lines() {
+    fn secrets_in_command_lines_are_redacted() {
         for (text, clean) in [
             ("-Xmx1g -Ddb.password=s3cr,et;x -cp a.jar", "-Xmx1g -Ddb.password=[redacted] -cp a.jar"),
             ("app --token abc --verbose", "app --token [redacted] --verbose"),

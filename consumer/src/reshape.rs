@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_cut_hidden_collapsed_and_turned() {
+    fn stacks_are_focused_hidden_collapsed_and_inverted() {
         let text = "[t tid=1];main;f;f;g;f 3\n[t tid=1];main;h 2\n[u tid=2];main;f;glue;g 4\n";
         let regex = |text: &str| Regex::new(text).unwrap();
         let check = |reshape: Reshape, want: &str| assert_eq!(reshaped(text, &reshape), want);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_thin_stays_in_the_totals() {
+    fn thin_frames_remain_in_totals() {
         let text = "a;b;c 1\na;b;d 1\na;e 97\nf;g 1\n";
         let part = |least_part: f64| reshaped(text, &Reshape { least_part, ..Reshape::default() });
         assert_eq!(part(0.02), "[thin] 1\na;b;[thin] 2\na;e 97\n");
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn simple_names_omit_packages_and_parameters() {
         let check = |full: &str, want: &str| assert_eq!(simple(full), want, "{full}");
         check("java.util.concurrent.ThreadPoolExecutor.runWorker", "ThreadPoolExecutor.runWorker");
         check("java/lang/Thread.run_[j]", "Thread.run_[j]");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn stable_names_are_the_same_in_each_run() {
+    fn stable_names_omit_generated_suffixes() {
         for (name, want) in [
             ("com.a.App$$Lambda.0x000000002a040c00.run", "com.a.App$$Lambda.run"),
             ("com.a.App$$Lambda$14/0x0000000800066840.run", "com.a.App$$Lambda.run"),
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_of_modules_and_packages() {
+    fn frames_are_merged_by_module_or_package() {
         let text = "libc.so.6`start;app`main;app`std::io::read;app`f;libc.so.6`read 5\n";
         let boxes = |boxes: Boxes, text: &str| reshaped(text, &Reshape { boxes, ..Reshape::default() });
         assert_eq!(boxes(Boxes::Modules, text), "libc.so.6;app;libc.so.6 5\n");

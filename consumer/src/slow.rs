@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers() {
+    fn peer_names_are_formatted() {
         let name = |host: &str, address: &str, port| {
             let text = |text: &str| (!text.is_empty()).then(|| text.into());
             socket(text(host), text(address), Some(port)).unwrap_or_default().to_string()
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn disk_requests_are_formatted() {
         assert_eq!(disk(Some("vda".into()), Some(8)).as_deref(), Some("vda sector 8"));
         assert_eq!((disk(Some("vda".into()), None).as_deref(), disk(None, Some(8))), (Some("vda"), None));
         for (operation, letter) in

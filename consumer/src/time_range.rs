@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write() {
+    fn time_bounds_are_parsed() {
         let check = |text: &str, want| assert_eq!(text.parse(), Ok(want), "{text}");
         check("12.5", Bound::FromStart(12_500_000_000));
         check("0", Bound::FromStart(0));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_time_at_the_end_follows_the_start() {
+    fn end_clock_time_follows_start() {
         let moment = |text: &str| text.parse::<Bound>().expect("a time").at(0, 0);
         let (start, end) = (moment("2026-11-20T10:02Z"), moment("2026-11-22T10:02Z"));
         let check = |from: &str, to: &str, want: (&str, &str)| {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time() {
+    fn invalid_times_are_rejected() {
         for text in [
             "",
             "-",

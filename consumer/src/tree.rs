@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn inlined_function_has_one_weight() {
+    fn inlined_and_called_function_share_one_weight() {
         let mut builder = Builder::default();
         let mut label =
             |kind, text: &str| builder.label(Label { text: text.into(), module: Some("libc".into()), kind });

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_freed_is_left_whatever_the_order_of_the_file() {
+    fn unfreed_allocations_are_found_in_any_event_order() {
         let all = [i64::MIN, i64::MAX];
         // The thread that frees 1 wrote before the thread that allocated it. 2 is allocated again, 3 is
         // never freed.

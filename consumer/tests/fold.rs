@@ -56,7 +56,7 @@ fn expected(text: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn stacks_are_those_foreign_readers_see() {
+fn stacks_match_other_readers() {
     let mut compared = 0;
     for entry in std::fs::read_dir(fixtures().join("expected")).unwrap() {
         let path = entry.unwrap().path();
@@ -104,7 +104,7 @@ fn stacks_are_those_foreign_readers_see() {
 
 /// async-profiler cannot fill in sizes on a FIFO; no other reader gets the constants of such a recording.
 #[test]
-fn a_recording_without_sizes_is_whole() {
+fn recording_without_header_sizes_is_read_completely() {
     let path = fixtures().join("recordings/ap-native-fifo.jfr");
     let Loaded { model, warnings } = loaded(&path);
     // Only a warning about the incomplete header; no data is lost.
@@ -122,7 +122,7 @@ fn a_recording_without_sizes_is_whole() {
 }
 
 #[test]
-fn wall_clock_samples_count_what_they_stand_for() {
+fn wall_clock_samples_count_represented_samples() {
     // An event counts `samples`, and each of them represents one interval. Its `timeSpan` is the time between
     // the first and the last of them, which is 0 for one sample. The sums were made by hand from `jfr print`
     // of the file.
@@ -216,7 +216,7 @@ const TOTALS: &[(&str, &str, u64, u64, &str)] = &[
 ];
 
 #[test]
-fn events_stand_for_what_their_producers_say() {
+fn event_weights_match_their_producers() {
     for &(file, event, count, total, unit) in TOTALS {
         let model = loaded(&fixtures().join(format!("recordings/{file}.jfr"))).model;
         let tree = |measure| {
@@ -232,7 +232,7 @@ fn events_stand_for_what_their_producers_say() {
 /// The JDK's stacks of traced calls begin with the caller, those of async-profiler with the traced method,
 /// which no field names. Counts are from `jfr view method-calls` of JDK 25 and `jfr print`.
 #[test]
-fn a_traced_call_is_drawn_on_top_of_its_callers() {
+fn traced_call_is_drawn_on_top_of_its_callers() {
     let leaves = |file: &str| {
         let options = FoldOptions { events: vec!["trace".into()], ..FoldOptions::default() };
         let mut leaves: BTreeMap<String, u64> = BTreeMap::new();
@@ -251,7 +251,7 @@ fn a_traced_call_is_drawn_on_top_of_its_callers() {
 }
 
 #[test]
-fn what_cannot_be_added_is_refused() {
+fn events_with_different_units_cannot_be_summed() {
     let model = loaded(&fixtures().join("recordings/jdk25.jfr")).model;
     let events = vec!["cpu".to_owned(), "alloc".to_owned()];
     let options = FoldOptions { events, measure: Measure::Total, ..FoldOptions::default() };
@@ -287,7 +287,7 @@ fn with_pooled_interval() -> Vec<u8> {
 }
 
 #[test]
-fn a_setting_with_a_pooled_string_tells_the_period() {
+fn pooled_setting_string_defines_the_period() {
     let bytes = bytes::Bytes::from(with_pooled_interval());
     let stream = load(&mut Input::bytes(bytes.clone()), &LoadOptions::default(), |_| {}).unwrap();
     // Here the setting is read before the pool to which it refers.
@@ -321,7 +321,7 @@ fn damaged_recordings_fold_without_panic() {
 
 /// Loading with any number of threads yields the same samples, names, chunks and warnings.
 #[test]
-fn threads_do_not_change_the_result() {
+fn thread_count_does_not_change_result() {
     let mut several = 0;
     for folder in ["recordings", "cases"] {
         for entry in std::fs::read_dir(fixtures().join(folder)).unwrap() {
@@ -352,7 +352,7 @@ fn threads_do_not_change_the_result() {
 }
 
 #[test]
-fn functions_have_the_kind_that_most_samples_have() {
+fn function_kind_is_that_of_most_samples() {
     let kinds = |name: &str, options: &FoldOptions| {
         let model = loaded(&fixtures().join("recordings").join(name)).model;
         let kinds = java_kinds(&model, options, Clone::clone).unwrap();
@@ -420,7 +420,7 @@ fn titled_recording() -> Vec<u8> {
 }
 
 #[test]
-fn stacks_are_grouped_by_the_title_of_their_process() {
+fn stacks_are_grouped_by_process_title() {
     let recording = titled_recording();
     let loaded = load(&mut Input::stream(&recording[..]), &LoadOptions::default(), |_| {}).unwrap();
     let text = |options: FoldOptions| {

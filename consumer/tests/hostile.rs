@@ -97,7 +97,7 @@ fn names(tree: &Tree) -> usize {
 /// 20,000 methods of different classes share one name of a megabyte: a file of 2 MB would become 20 GB of
 /// text.
 #[test]
-fn one_long_name_of_many_methods() {
+fn long_name_shared_by_many_methods_has_bounded_text() {
     const METHODS: u64 = 20_000;
     let bytes = recording(|chunk| {
         thread(chunk, 1);
@@ -124,7 +124,7 @@ fn one_long_name_of_many_methods() {
 
 /// A stack of 200,000 frames in 1,000 threads: 200 million nodes if each thread has its own.
 #[test]
-fn one_deep_stack_in_many_threads() {
+fn deep_stack_in_many_threads_has_bounded_nodes() {
     const THREADS: u64 = 1_000;
     const FRAMES: usize = 200_000;
     let bytes = recording(|chunk| {
@@ -157,7 +157,7 @@ fn one_deep_stack_in_many_threads() {
 
 /// Each frame has its own frame type, and each must be checked for being the kernel's.
 #[test]
-fn many_frame_types() {
+fn many_frame_types_are_folded() {
     const TYPES: u64 = 50_000;
     let bytes = recording(|chunk| {
         thread(chunk, 1);

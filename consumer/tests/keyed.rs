@@ -125,7 +125,7 @@ fn stack(keyed: &Keyed, place: u32) -> Option<Stack> {
 }
 
 #[test]
-fn a_chunk_at_once_is_what_its_items_are() {
+fn keyed_rows_equal_streamed_items() {
     let (mut plain, mut odd, mut samples, mut in_spans) = (0, Vec::new(), 0, 0);
     for path in recordings() {
         let recording = fs::read(&path).unwrap();
@@ -198,7 +198,7 @@ fn with_contexts() -> Vec<u8> {
 }
 
 #[test]
-fn contexts_are_of_their_thread_and_time_wherever_they_were_told() {
+fn contexts_match_thread_and_time_at_any_position() {
     let chunk = with_contexts();
     let keyed = Reader::new(&[]).read(&chunk).unwrap();
     let task = |row: &keyed::Row| {
@@ -225,7 +225,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn of_a_damaged_chunk_the_same_is_said_or_nothing() {
+fn damaged_chunk_yields_equal_rows_or_none() {
     let (mut state, mut said, mut nothing) = (1, 0, 0);
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/flightline.jfr");
     let recording = fs::read(fixture).unwrap();

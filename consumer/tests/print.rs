@@ -110,7 +110,7 @@ fn timeless(document: &str) -> String {
 }
 
 #[test]
-fn json_is_that_of_the_jdk() {
+fn json_matches_the_jdk() {
     let Some(jfr) = jfr() else { return };
     let names = "jdk11 jdk17 jdk21-zgc jdk25 jdk25-methods jdk17-multichunk jdk25-multichunk ap-java-cpu ap-java-wall \
                  ap-jfrsync ap-native-cpu ap-native-lock ap-native-mem";
@@ -139,7 +139,7 @@ fn json_is_that_of_the_jdk() {
 }
 
 #[test]
-fn filters_are_those_of_the_jdk() {
+fn filters_match_the_jdk() {
     let Some(jfr) = jfr() else { return };
     let list =
         |text: &str| -> Vec<String> { text.split(',').filter(|t| !t.is_empty()).map(Into::into).collect() };
@@ -172,7 +172,7 @@ fn filters_are_those_of_the_jdk() {
 }
 
 #[test]
-fn lines_have_the_values_of_the_document() {
+fn ndjson_has_values_of_json_document() {
     for name in ["jdk25.jfr", "jdk17-multichunk.jfr", "ap-native-mem.jfr"] {
         let want = events(&text(name, Format::Json, options(7)));
         assert!(lines(&text(name, Format::Ndjson, options(7))) == want, "{name}");
@@ -181,7 +181,7 @@ fn lines_have_the_values_of_the_document() {
 
 /// Runs the program shown in the documentation.
 #[test]
-fn compact_lines_have_the_values_of_the_document() {
+fn compact_format_has_values_of_json_document() {
     if !python_is_here() {
         return;
     }
@@ -199,7 +199,7 @@ fn compact_lines_have_the_values_of_the_document() {
 
 /// Python's CSV reader finds the same values as in the JSON.
 #[test]
-fn tables_have_the_values_of_the_document() {
+fn csv_has_values_of_json_document() {
     if !python_is_here() {
         return;
     }
@@ -249,7 +249,7 @@ fn tables_have_the_values_of_the_document() {
 }
 
 #[test]
-fn a_range_of_time() {
+fn time_range_selects_overlapping_events() {
     let all = lines(&text("jdk25.jfr", Format::Ndjson, options(1)));
     let at = |event: &Value| event["startTime"].as_str().unwrap().to_owned();
     let middle = at(&all[all.len() / 2]);
@@ -270,7 +270,7 @@ fn a_range_of_time() {
 }
 
 #[test]
-fn the_number_of_threads_makes_no_difference() {
+fn thread_count_does_not_change_output() {
     for format in [Format::Text, Format::Json, Format::Ndjson, Format::Csv, Format::Compact] {
         for name in ["ap-native-lock.jfr", "jdk11.jfr"] {
             let want = text(name, format, options(5));
@@ -284,7 +284,7 @@ fn the_number_of_threads_makes_no_difference() {
 
 /// Only damaged data is lost; nothing panics, and the output remains valid JSON.
 #[test]
-fn damaged_recordings_print() {
+fn damaged_recordings_print_without_panic() {
     for name in ["recordings/ap-native-ctimer.jfr", "cases/82_arrays.jfr", "cases/84_string_cp_field.jfr"] {
         let original = std::fs::read(root().join("fixtures").join(name)).unwrap();
         let mut bytes = original.clone();

@@ -165,7 +165,7 @@ fn document(recording: &[u8], lost: usize) {
 }
 
 #[test]
-fn constants_that_double() {
+fn exponentially_expanding_constants_have_bounded_output() {
     let recording = recording(40, 2);
     assert!(recording.len() < 1 << 10);
     for format in [Format::Text, Format::Ndjson] {
@@ -178,7 +178,7 @@ fn constants_that_double() {
 }
 
 #[test]
-fn constants_within_each_other() {
+fn deeply_nested_constants_have_bounded_output() {
     const DEPTH: usize = 2000;
     let deep = recording(DEPTH, 1);
     let little = thread::Builder::new().stack_size(if cfg!(debug_assertions) { 8 << 20 } else { 2 << 20 });
@@ -194,7 +194,7 @@ fn constants_within_each_other() {
 }
 
 #[test]
-fn as_deep_as_jdks_write() {
+fn nesting_depth_of_jdk_recordings_is_printed_completely() {
     let recording = recording(400, 1);
     let run = move || {
         document(&recording, 0);

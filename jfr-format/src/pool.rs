@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_dense_sparse_repeated_and_extreme() {
+    fn dense_sparse_repeated_and_extreme_keys_are_found() {
         let counting: Vec<u64> = (1000..1300).collect();
         let falling: Vec<u64> = (0..300).rev().collect();
         let spread: Vec<u64> = (0..300u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn all_encodings_are_read() {
+    fn all_string_encodings_are_decoded() {
         check(&[0], StringRef::Null);
         check(&[1], text(""));
         check(&[2, 0xac, 2], StringRef::Pooled(300));
@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn broken_text_is_replaced() {
+    fn invalid_text_is_replaced() {
         check(&[3, 1, 0xff], text("\u{fffd}"));
         check(&[4, 1, 0x80, 0xb0, 3], text("\u{fffd}")); // lone surrogate d800
         check(&[4, 1, 0xff, 0xff, 0xff, 0xff, 1], text("\u{fffd}")); // beyond 16 bits
     }
 
     #[test]
-    fn surrogates_and_nul_as_class_files_encode_them() {
+    fn modified_utf8_surrogates_and_nul_are_decoded() {
         let crab = [0xed, 0xa0, 0xbe, 0xed, 0xb6, 0x80];
         let bytes = |parts: &[&[u8]]| {
             let body = parts.concat();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_tag_and_endless_length() {
+    fn unknown_tag_and_excessive_length_are_errors() {
         let error = get(&[0, 9], &mut 1).unwrap_err();
         assert_eq!(error, DecodeError { at: 1, kind: DecodeErrorKind::StringEncoding(9) });
         for tag in [3, 4, 5] {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn written_strings_come_back() {
+    fn written_strings_round_trip() {
         for sample in ["", "x", "größer", &"long ".repeat(100)] {
             let mut bytes = Vec::new();
             put(&mut bytes, sample);

@@ -150,7 +150,7 @@ fn collect(
 }
 
 #[test]
-fn a_whole_recording_after_every_step_and_all_of_it_at_last() {
+fn collected_recording_is_complete_after_every_step() {
     for told in [true, false] {
         let (bytes, texts, ends) = stream(5, told);
         let mut random = Random(9);
@@ -191,7 +191,7 @@ fn a_whole_recording_after_every_step_and_all_of_it_at_last() {
 }
 
 #[test]
-fn cut_at_every_byte_all_that_is_whole_is_kept() {
+fn truncation_at_any_byte_retains_complete_events() {
     let (bytes, texts, _) = stream(2, true);
     // An event is complete if all its bytes arrived; its text identifies it.
     let ends: Vec<usize> = texts.iter().map(|text| find(&bytes, text).unwrap() + text.len()).collect();
@@ -212,7 +212,7 @@ fn find(bytes: &[u8], text: &str) -> Option<usize> {
 /// A byte is changed, bytes are missing, or bytes are added: undamaged events are retained, and the damage is
 /// reported.
 #[test]
-fn damage_is_told_and_ends_where_it_ends() {
+fn damage_is_reported_and_does_not_spread() {
     let (bytes, texts, ends) = stream(4, true);
     let size = bytes.len() / 4;
     let places: Vec<usize> = texts.iter().map(|text| find(&bytes, text).unwrap()).collect();
@@ -256,7 +256,7 @@ fn damage_is_told_and_ends_where_it_ends() {
 /// Without segments no checksum finds damage that has the form of events. Every reader must be able to open
 /// the recording.
 #[test]
-fn damage_without_segments_leaves_a_sound_recording() {
+fn damage_without_segments_leaves_readable_recording() {
     let (bytes, _, _) = stream(2, false);
     for at in (0..bytes.len()).step_by(3) {
         let mut inserted = bytes.clone();
@@ -294,7 +294,7 @@ fn events(bytes: &[u8]) -> Vec<String> {
 /// A recorder is killed and started again: the complete part of the interrupted chunk is retained, and the
 /// next chunk follows.
 #[test]
-fn one_stream_after_the_other() {
+fn consecutive_streams_are_collected() {
     let (bytes, texts, _) = stream(3, true);
     let (mut collector, mut memory) = (Collector::default(), Memory::default());
     let cut = bytes.len() / 2;
@@ -319,7 +319,7 @@ fn one_stream_after_the_other() {
 }
 
 #[test]
-fn anything_at_all_is_survived() {
+fn arbitrary_input_does_not_panic() {
     let (bytes, _, _) = stream(2, true);
     let mut random = Random(5);
     for round in 0..300 {

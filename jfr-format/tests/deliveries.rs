@@ -83,7 +83,7 @@ impl Raw {
 }
 
 #[test]
-fn threads_change_nothing() {
+fn thread_count_does_not_change_events() {
     for (name, bytes) in inputs() {
         let want = Dump::of(&[&bytes], WholeChunks);
         for jobs in [1, 3].into_iter().filter(|jobs| *jobs > 1 || long()) {
@@ -93,7 +93,7 @@ fn threads_change_nothing() {
 }
 
 #[test]
-fn one_pass_changes_nothing() {
+fn keys_only_delivery_yields_equal_events() {
     for (name, bytes) in inputs() {
         let want = Raw::of(&bytes, WholeChunks, 1);
         for jobs in [1, 3] {
@@ -104,7 +104,7 @@ fn one_pass_changes_nothing() {
 
 /// Releasing pages must not change the results.
 #[test]
-fn mapped_files_too() {
+fn mapped_files_yield_equal_events() {
     for path in fixtures("recordings") {
         let bytes = Bytes::from(std::fs::read(&path).unwrap());
         let want = Dump::of(&[&bytes], WholeChunks);
@@ -121,7 +121,7 @@ fn mapped_files_too() {
 
 /// An error from the consumer ends the run, immediately and in order.
 #[test]
-fn taker_can_stop() {
+fn consumer_error_stops_decoding() {
     let one = Bytes::from(std::fs::read(fixtures("cases").first().unwrap()).unwrap());
     let many = Bytes::from(std::iter::repeat_n(&one[..], 50).collect::<Vec<_>>().concat());
     let recording = Recording::bytes(many);
@@ -143,7 +143,7 @@ fn taker_can_stop() {
 /// With a filter, the decoder returns only the selected types, wherever the metadata lies; it still counts
 /// all events.
 #[test]
-fn only_what_is_wanted() {
+fn filter_yields_only_selected_types() {
     let wanted = |name: &str| name.len() % 3 == 1;
     let mut met = [0; 2];
     for (name, bytes) in inputs() {

@@ -31,7 +31,7 @@ fn everything(bytes: &Bytes, other: &Bytes, n: u64, what: &str) {
 }
 
 #[test]
-fn every_case_and_its_prefixes() {
+fn edits_handle_all_cases_and_truncations() {
     let cases = cases();
     for (i, (name, bytes)) in cases.iter().enumerate() {
         let other = &cases[(i + 17) % cases.len()].1;
@@ -43,7 +43,7 @@ fn every_case_and_its_prefixes() {
 }
 
 #[test]
-fn bytes_changed_at_random() {
+fn edits_handle_random_byte_changes() {
     let mut random = crate::repair::random(0x2545_f491_4f6c_dd1d);
     let cases = cases();
     for (name, bytes) in &cases {
@@ -61,7 +61,7 @@ fn bytes_changed_at_random() {
 
 /// Texts are replaced individually, whether they are stored in the event or in the pool of strings.
 #[test]
-fn secrets_are_replaced_and_other_text_stays() {
+fn secrets_are_replaced_and_other_text_is_unchanged() {
     let mut replaced = 0;
     for (name, bytes) in cases().into_iter().chain(recordings()) {
         replaced += edited::redact_secrets(&bytes, &name);

@@ -8,7 +8,7 @@ use std::path::Path;
 mod hot_methods;
 
 #[test]
-fn hot_methods_are_those_the_jdk_sees() {
+fn hot_methods_match_the_jdk() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
     for name in ["jdk17", "jdk25-multichunk", "ap-java-cpu"] {
         let lines = fs::read_to_string(fixtures.join(format!("expected/{name}.samples.txt"))).unwrap();

@@ -124,7 +124,7 @@ fn statics() -> usize {
 }
 
 #[test]
-fn every_size_is_met_exactly_however_full() {
+fn chunks_have_exact_size_at_any_fill_level() {
     let least = write::min_fixed_size(&Declared::all());
     let mut random = Random(1);
     let mut fullest = usize::MAX;
@@ -145,7 +145,7 @@ fn every_size_is_met_exactly_however_full() {
 }
 
 #[test]
-fn room_is_what_an_event_may_take() {
+fn room_equals_largest_event_that_fits() {
     let size = write::min_fixed_size(&Declared::all()) + 5000;
     let mut out = StreamOutput::new(Vec::new());
     let mut chunk =
@@ -171,7 +171,7 @@ fn room_is_what_an_event_may_take() {
 }
 
 #[test]
-fn a_full_chunk_takes_its_last_constants() {
+fn full_chunk_contains_all_accepted_constants() {
     let size = write::min_fixed_size(&Declared::all()) + 3000;
     let mut out = StreamOutput::new(Vec::new());
     let mut chunk =
@@ -196,7 +196,7 @@ fn a_full_chunk_takes_its_last_constants() {
 }
 
 #[test]
-fn the_frames_of_many_pools_are_accounted_for() {
+fn room_accounts_for_headers_of_many_pools() {
     let size = write::min_fixed_size(&Declared::all()) + 3000;
     let mut out = StreamOutput::new(Vec::new());
     let mut chunk =
@@ -230,7 +230,7 @@ fn the_frames_of_many_pools_are_accounted_for() {
 }
 
 #[test]
-fn chunks_follow_one_another_on_one_line() {
+fn consecutive_chunks_share_one_clock_line() {
     let size = 32 << 10;
     let mut out = StreamOutput::new(Vec::new());
     let mut base = FileOffset(0);
@@ -253,7 +253,7 @@ fn chunks_follow_one_another_on_one_line() {
 }
 
 #[test]
-fn sizes_and_clocks_that_cannot_be_are_refused() {
+fn invalid_sizes_and_clocks_are_rejected() {
     let begin =
         |size, line| ChunkWriter::begin(Geometry::Fixed { size }, &line, FileOffset(0), Ticks(0)).err();
     let least = write::min_fixed_size(&Declared::all());
@@ -265,7 +265,7 @@ fn sizes_and_clocks_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn nothing_is_taken_after_the_end() {
+fn writes_after_finish_are_rejected() {
     let size = write::min_fixed_size(&Declared::all());
     let mut out = StreamOutput::new(Vec::new());
     let mut chunk =
@@ -292,7 +292,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn segments_cover_all_that_was_flushed() {
+fn segments_cover_all_flushed_bytes() {
     let declared = Declared::all();
     let size = write::min_fixed_size(&declared) + 4096;
     let mut random = Random(7);

@@ -140,7 +140,7 @@ fn new(path: PathBuf) -> File {
 }
 
 #[test]
-fn a_growing_file_gives_what_the_finished_one_does_and_never_more_than_its_header_says() {
+fn growing_file_yields_equal_events_within_its_header_size() {
     let bytes = fixture(MULTI);
     let chunks = finished(&bytes);
     assert!(chunks.len() > 1);
@@ -170,7 +170,7 @@ fn a_growing_file_gives_what_the_finished_one_does_and_never_more_than_its_heade
 }
 
 #[test]
-fn a_repository_is_read_file_by_file_in_the_order_of_their_starts() {
+fn repository_files_are_read_in_start_order() {
     let bytes = fixture(MULTI);
     let chunks = finished(&bytes);
     let directory = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ fn a_repository_is_read_file_by_file_in_the_order_of_their_starts() {
 }
 
 #[test]
-fn of_a_file_whose_writer_is_gone_all_whole_events_are_had() {
+fn abandoned_file_yields_all_complete_events() {
     let bytes = fixture(MULTI);
     let chunk = finished(&bytes)[0];
     let ends = boundaries(chunk);
@@ -231,7 +231,7 @@ impl Drop for Jvm {
 }
 
 #[test]
-fn the_repository_of_a_running_jvm_is_followed_to_its_end() {
+fn repository_of_running_jvm_is_followed_to_its_end() {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("Ticks.java");
     let code = "public class Ticks { @jdk.jfr.Name(\"test.Tick\") static class Tick extends jdk.jfr.Event { int n; } \
@@ -271,7 +271,7 @@ fn the_repository_of_a_running_jvm_is_followed_to_its_end() {
 }
 
 #[test]
-fn files_from_before_the_time_asked_for_are_passed_over() {
+fn files_before_since_time_are_skipped() {
     let bytes = fixture(MULTI);
     let chunks = finished(&bytes);
     let directory = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ fn files_from_before_the_time_asked_for_are_passed_over() {
 }
 
 #[test]
-fn without_its_writer_a_file_is_left_for_the_next_one() {
+fn next_file_follows_after_writer_has_ended() {
     let bytes = fixture(MULTI);
     let chunks = finished(&bytes);
     let directory = tempfile::tempdir().unwrap();

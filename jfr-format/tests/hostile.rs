@@ -59,7 +59,7 @@ fn survives(bytes: &[u8], delivery: Delivery, what: impl Fn() -> String) -> Dump
 }
 
 #[test]
-fn truncated_at_many_bytes() {
+fn truncated_recordings_do_not_panic() {
     for path in fixtures("cases") {
         let bytes = std::fs::read(&path).unwrap();
         let whole = survives(&bytes, WholeChunks, || name(&path));
@@ -74,7 +74,7 @@ fn truncated_at_many_bytes() {
 }
 
 #[test]
-fn many_bytes_flipped() {
+fn flipped_bytes_do_not_panic() {
     for path in fixtures("cases") {
         let original = std::fs::read(&path).unwrap();
         let few = ["02_", "43_", "82_"].iter().any(|prefix| name(&path).starts_with(prefix));
@@ -91,7 +91,7 @@ fn many_bytes_flipped() {
 
 /// One damaged size in a chunk costs the events up to the next checkpoint, not the rest of the chunk.
 #[test]
-fn reading_goes_on_behind_damage() {
+fn reading_resumes_after_damage() {
     let path = fixtures("cases").into_iter().find(|p| name(p).starts_with("40_")).unwrap();
     let mut bytes = std::fs::read(path).unwrap();
     let whole = Dump::of(&[&bytes], WholeChunks);
@@ -106,7 +106,7 @@ fn reading_goes_on_behind_damage() {
 
 /// Bytes between two chunks are skipped and reported.
 #[test]
-fn the_next_chunk_is_found() {
+fn junk_between_chunks_is_skipped() {
     let path = fixtures("cases").into_iter().find(|p| name(p).starts_with("02_")).unwrap();
     let good = std::fs::read(path).unwrap();
     let alone = Dump::of(&[&good], WholeChunks);
@@ -122,7 +122,7 @@ fn the_next_chunk_is_found() {
 
 /// Types that contain themselves or no fields, and counts that are far too large.
 #[test]
-fn nonsense_without_a_recording() {
+fn input_without_recording_yields_no_events() {
     for bytes in [&b""[..], b"F", b"FLR\0", b"not a recording at all", &[0xff; 4096], &[0; 4096]] {
         for delivery in [WholeChunks, Streaming] {
             let dump = survives(bytes, delivery, || format!("{bytes:x?}"));

@@ -322,7 +322,7 @@ fn every_type_has_exactly_the_fields_readers_expect() {
 }
 
 #[test]
-fn the_tree_is_one_the_jdk_accepts() {
+fn metadata_tree_is_valid_for_the_jdk() {
     let root = tree();
     assert_eq!(root.name, "root");
     assert_eq!(root.children.iter().map(|child| &child.name[..]).collect::<Vec<_>>(), ["metadata", "region"]);

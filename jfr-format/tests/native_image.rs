@@ -113,7 +113,7 @@ fn without_offsets(dump: &Dump) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_same_events_in_the_form_of_a_native_image() {
+fn native_image_format_yields_equal_events() {
     let mut compared = 0;
     for path in fixtures("recordings") {
         let recording = std::fs::read(&path).unwrap();

@@ -86,7 +86,7 @@ fn statics() -> usize {
 }
 
 #[test]
-fn each_flush_appends_once_and_then_patches_under_guard() {
+fn flush_appends_once_then_patches_guarded_header() {
     let mut out = Memory { file: b"an earlier chunk".to_vec(), ..Memory::default() };
     let base = out.file.len();
     let mut chunk = begin(base as u64);
@@ -131,7 +131,7 @@ fn each_flush_appends_once_and_then_patches_under_guard() {
 }
 
 #[test]
-fn before_the_first_patch_the_header_says_wait() {
+fn header_is_unfinished_before_first_patch() {
     let mut out = Memory { fail_patch: true, ..Memory::default() };
     let mut chunk = begin(0);
     sample(&mut chunk, 1, 1);
@@ -141,7 +141,7 @@ fn before_the_first_patch_the_header_says_wait() {
 }
 
 #[test]
-fn a_chunk_that_is_not_the_last_leaves_the_final_flag_out() {
+fn only_last_chunk_has_final_flag() {
     let mut out = Memory::default();
     begin(0).finish(Ticks(5), false, &mut out).unwrap();
     let header = walk::header(&out.file);
@@ -151,7 +151,7 @@ fn a_chunk_that_is_not_the_last_leaves_the_final_flag_out() {
 }
 
 #[test]
-fn flushing_nothing_writes_nothing() {
+fn empty_flush_writes_nothing() {
     let mut out = Memory::default();
     let mut chunk = begin(0);
     chunk.flush(Ticks(1), &mut out).unwrap();
@@ -161,7 +161,7 @@ fn flushing_nothing_writes_nothing() {
 }
 
 #[test]
-fn a_failed_append_loses_nothing_if_tried_again() {
+fn failed_append_loses_no_events_after_retry() {
     let mut out = Memory::default();
     let mut chunk = begin(0);
     define(&mut chunk, 1);
@@ -180,7 +180,7 @@ fn a_failed_append_loses_nothing_if_tried_again() {
 }
 
 #[test]
-fn after_discard_a_full_disk_still_gets_a_finished_chunk() {
+fn discard_allows_finishing_chunk_on_full_disk() {
     let mut out = Memory::default();
     let mut chunk = begin(0);
     define(&mut chunk, 1);
@@ -198,7 +198,7 @@ fn after_discard_a_full_disk_still_gets_a_finished_chunk() {
 }
 
 #[test]
-fn misuse_is_told_and_leaves_no_trace() {
+fn invalid_writes_are_rejected_without_side_effects() {
     let mut out = Memory::default();
     let mut chunk = begin(0);
     let before = chunk.pending();
@@ -222,7 +222,7 @@ fn misuse_is_told_and_leaves_no_trace() {
 }
 
 #[test]
-fn a_sample_takes_at_most_14_bytes() {
+fn sample_takes_at_most_14_bytes() {
     let mut chunk = begin(0);
     let before = chunk.pending();
     // Ticks of 1 µs after nine hours, a thread id of three bytes, two million stacks.

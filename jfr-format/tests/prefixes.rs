@@ -31,7 +31,7 @@ fn place(event: &str) -> String {
 /// A stream that has been read in part has returned events with all their constants, which do not change
 /// later.
 #[test]
-fn what_is_handed_out_early_stays() {
+fn early_delivered_events_do_not_change() {
     for path in files() {
         let bytes = std::fs::read(&path).unwrap();
         let whole = Dump::of(&[&bytes], Streaming);
@@ -51,7 +51,7 @@ fn what_is_handed_out_early_stays() {
 /// A recording that ends early is salvaged. Constants may be missing, but every event is in the whole
 /// recording.
 #[test]
-fn salvaged_events_are_of_the_whole() {
+fn salvaged_events_are_in_whole_recording() {
     for path in files() {
         let bytes = std::fs::read(&path).unwrap();
         for delivery in [WholeChunks, Streaming, KeysOnly] {
@@ -70,7 +70,7 @@ fn salvaged_events_are_of_the_whole() {
 
 /// A longer prefix of a recording never has fewer complete chunks before the cut.
 #[test]
-fn whole_chunks_stay_whole() {
+fn longer_prefix_never_has_fewer_complete_chunks() {
     for path in files() {
         let bytes = std::fs::read(&path).unwrap();
         let mut before = 0;

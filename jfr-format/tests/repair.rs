@@ -33,7 +33,7 @@ pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn every_case_and_many_prefixes() {
+fn repair_handles_all_cases_and_truncations() {
     for (name, bytes) in cases() {
         check(bytes.clone(), &name);
         for cut in (0..bytes.len()).step_by(97) {
@@ -43,7 +43,7 @@ fn every_case_and_many_prefixes() {
 }
 
 #[test]
-fn bytes_changed_at_random() {
+fn repair_handles_random_byte_changes() {
     let mut random = random(0x9e37_79b9_7f4a_7c15);
     for (name, bytes) in cases() {
         for round in 0..600 {
@@ -63,7 +63,7 @@ fn bytes_changed_at_random() {
 
 /// A file may contain a header every 68 bytes, and metadata as long as all of them.
 #[test]
-fn headers_without_metadata_make_no_huge_file() {
+fn headers_without_metadata_do_not_inflate_output() {
     let sound =
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk17.jfr")).unwrap();
     let mut bytes = sound.clone();
@@ -138,7 +138,7 @@ fn damaged_size_costs_one_event() {
 
 /// 200 damaged bytes cost their events and a few after them.
 #[test]
-fn damaged_bytes_cost_the_events_that_have_them() {
+fn damaged_bytes_cost_only_nearby_events() {
     let mut random = random(0x9e37_79b9_7f4a_7c15);
     for name in ["jdk17", "jdk25", "jdk17-multichunk", "ap-java-wall", "ap-java-multichunk"] {
         let sound = recording(name);

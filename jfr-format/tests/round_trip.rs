@@ -190,7 +190,7 @@ fn read_whole(bytes: Vec<u8>) -> Vec<String> {
 const PIPE: Geometry = Geometry::Fixed { size: 30_000 };
 
 #[test]
-fn a_pipe_read_as_a_file() {
+fn pipe_output_is_readable_as_file() {
     let mut expected = Vec::new();
     let mut out = StreamOutput::new(Vec::new());
     record(PIPE, &mut out, |_, lines| expected.extend_from_slice(lines));
@@ -202,7 +202,7 @@ fn a_pipe_read_as_a_file() {
 }
 
 #[test]
-fn a_patched_file() {
+fn patched_file_round_trips() {
     let mut file = tempfile::tempfile().unwrap();
     let before = b"not ours";
     file.write_all(before).unwrap();
@@ -251,7 +251,7 @@ impl Output for ToDecoder {
 }
 
 #[test]
-fn a_pipe_gives_every_event_with_its_flush() {
+fn pipe_delivers_every_event_with_its_flush() {
     for piece in [1, 2, 3, 7, 64, 4096, usize::MAX] {
         let mut out = ToDecoder { decoder: Decoder::new(Delivery::Streaming), piece, lines: Vec::new() };
         let mut flushes = 0;

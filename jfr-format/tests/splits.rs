@@ -8,7 +8,7 @@ use jfr_format::read::Delivery::{Streaming, WholeChunks};
 /// Both deliveries agree, except where a live writer's flush releases events that a complete chunk would
 /// resolve later.
 #[test]
-fn whole_chunks_and_streams_agree() {
+fn whole_chunk_and_streaming_deliveries_agree() {
     let mut files = fixtures("cases");
     files.extend(fixtures("recordings").into_iter().filter(|p| p.metadata().unwrap().len() < 200_000));
     for path in files {
@@ -20,7 +20,7 @@ fn whole_chunks_and_streams_agree() {
 }
 
 #[test]
-fn splits_give_the_same_events() {
+fn input_splits_do_not_change_events() {
     // The special cases: constants before and after their use, metadata last, unpatched, live, torn, several
     // chunks, fixed geometry, padded sizes; the others are split at a prime stride.
     const AT_EVERY_BYTE: &[&str] =
@@ -37,7 +37,7 @@ fn splits_give_the_same_events() {
 }
 
 #[test]
-fn byte_by_byte() {
+fn single_byte_input_yields_equal_events() {
     for path in fixtures("cases") {
         let bytes = std::fs::read(&path).unwrap();
         let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
@@ -48,7 +48,7 @@ fn byte_by_byte() {
 
 /// A stream returns a sample as soon as its constants are available, not at the end of the chunk.
 #[test]
-fn events_come_early() {
+fn streaming_delivers_events_before_chunk_end() {
     let path = fixtures("cases").into_iter().find(|p| name(p).starts_with("01_")).unwrap();
     let bytes = std::fs::read(path).unwrap();
     let whole = Dump::of(&[&bytes], Streaming);

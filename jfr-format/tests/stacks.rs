@@ -82,14 +82,14 @@ fn small_recordings() -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn stacks_by_plan_agree_with_field_by_field() {
+fn planned_stack_decoding_matches_field_decoding() {
     let read = |path: &std::path::PathBuf| Bytes::from(std::fs::read(path).unwrap());
     let compared: usize = small_recordings().iter().map(|path| compare(read(path), &name(path))).sum();
     assert!(compared > 20_000, "{compared}");
 }
 
 #[test]
-fn stacks_by_plan_agree_with_field_by_field_on_damage() {
+fn planned_stack_decoding_matches_field_decoding_on_damage() {
     for path in fixtures("cases") {
         let bytes = std::fs::read(&path).unwrap();
         let values = [0x80, 0xff, 0x00, 0x05, 0x02].iter().cycle();
@@ -136,7 +136,7 @@ fn counted(
 }
 
 #[test]
-fn events_that_are_passed_over_are_those_that_would_have_come() {
+fn events_skipped_in_bulk_match_individual_events() {
     let mut passed = 0;
     for path in small_recordings() {
         let bytes = Bytes::from(std::fs::read(&path).unwrap());

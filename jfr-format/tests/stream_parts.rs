@@ -112,7 +112,7 @@ fn read(stream: Vec<u8>) -> Result<Seen, Error> {
 }
 
 #[test]
-fn the_bytes_stay_the_same_however_they_come() {
+fn reassembled_parts_equal_stream_for_any_input_split() {
     let stream = stream();
     for step in [1, 2, 3, 7, 64, 1000, stream.len()] {
         let parts = parts(&stream, step);
@@ -129,7 +129,7 @@ fn the_bytes_stay_the_same_however_they_come() {
 }
 
 #[test]
-fn a_reader_cut_off_anywhere_has_a_whole_recording() {
+fn disconnected_reader_has_complete_recording() {
     let stream = stream();
     let all = parts(&stream, 512);
     let (mut inside, mut beside) = (0, 0);
@@ -176,7 +176,7 @@ fn a_reader_cut_off_anywhere_has_a_whole_recording() {
 }
 
 #[test]
-fn what_is_no_stream_is_refused() {
+fn invalid_streams_are_rejected() {
     let fault = |bytes: &[u8]| {
         let mut framer = Framer::new(64 << 10);
         framer.push(bytes);

@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_line() {
+    fn closing_line_summarizes_samples_and_losses() {
         let mut report = Report {
             cpu: CpuTotals { samples: 200, cpu_ns: 2_020_000_000, ..CpuTotals::default() },
             output: OutputTotals { events: 199, ..OutputTotals::default() },
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_on_stacks_that_are_longer_than_their_copy() {
+    fn truncated_stack_copies_yield_advice() {
         let mut report = Report {
             stacks: StackTotals { walked: 1000, cut: 500, cut_copies: 100, copied_bytes: LARGEST_COPY },
             ..Report::default()

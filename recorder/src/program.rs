@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn finding() {
+    fn missing_program_error_has_shell_exit_code() {
         let dir = tempfile::tempdir().unwrap();
         assert!(find(OsStr::new("sh")).unwrap().ends_with("sh"));
         let gone = find(OsStr::new("no-such-program")).unwrap_err();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn judging() {
+    fn unsupported_programs_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(check(Path::new("/bin/sh")), Ok(()));
         assert_eq!(check(&file(dir.path(), "script", b"#! /bin/sh -e\ntrue\n", 0o755)), Ok(()));

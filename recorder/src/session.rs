@@ -366,7 +366,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn directory_is_private_and_goes_away() {
+    fn session_directory_is_private_and_removed_on_drop() {
         let mut session = Session::create(&settings::Settings::default()).unwrap();
         let dir = session.dir().to_owned();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);

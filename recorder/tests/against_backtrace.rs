@@ -84,7 +84,7 @@ fn through_qsort(n: u32) {
 }
 
 #[test]
-fn agrees_with_backtrace() {
+fn walk_matches_libc_backtrace() {
     in_process::install(1_000_000, engine::NONE, 0, true);
     let mut warm = [std::ptr::null_mut(); 4];
     // SAFETY: loads the unwinder outside the handler.

@@ -204,7 +204,7 @@ fn all_readers_get_the_same_bytes() {
 }
 
 #[test]
-fn a_reader_that_stops_costs_the_others_nothing() {
+fn stalled_reader_does_not_affect_others() {
     const QUEUE: usize = 8 << 10;
     let mut gaps = 0;
     // It stops and continues at every position within the chunks.
@@ -240,7 +240,7 @@ fn a_reader_that_stops_costs_the_others_nothing() {
 }
 
 #[test]
-fn who_is_alone_is_never_cut_off() {
+fn single_reader_never_loses_events() {
     const QUEUE: usize = 4 << 10;
     let mut source = Source::new(Broadcast::new(QUEUE), 12_000);
     let mut alone = Taker::pipe(source.fan());
@@ -268,7 +268,7 @@ fn who_is_alone_is_never_cut_off() {
 }
 
 #[test]
-fn in_a_relay_even_who_is_alone_is_cut_off() {
+fn relay_drops_events_even_for_single_reader() {
     const QUEUE: usize = 4 << 10;
     let mut source = Source::new(Broadcast::relaying(QUEUE), 12_000);
     let mut alone = Taker::pipe(source.fan());
@@ -288,7 +288,7 @@ fn in_a_relay_even_who_is_alone_is_cut_off() {
 }
 
 #[test]
-fn who_comes_late_begins_with_a_chunk() {
+fn late_reader_starts_at_next_chunk() {
     let mut source = Source::new(Broadcast::new(64 << 10), 12_000);
     let mut first = Taker::socket(source.fan());
     let mut late = Vec::new();
@@ -313,7 +313,7 @@ fn who_comes_late_begins_with_a_chunk() {
 }
 
 #[test]
-fn who_dies_is_forgotten_and_what_nobody_got_is_told() {
+fn dead_reader_is_removed_and_unread_events_are_reported() {
     let mut source = Source::new(Broadcast::new(1 << 20), 12_000);
     // No reader is connected.
     source.segment(5, 10);
@@ -361,7 +361,7 @@ fn who_dies_is_forgotten_and_what_nobody_got_is_told() {
 }
 
 #[test]
-fn what_all_readers_got_and_what_the_last_was_told_is_everything() {
+fn received_and_reported_lost_events_equal_all_events() {
     let mut source = Source::new(Broadcast::new(1 << 20), 12_000);
     let (mut samples, mut told) = (0, 0);
     for _ in 0..30 {
@@ -391,7 +391,7 @@ fn what_all_readers_got_and_what_the_last_was_told_is_everything() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_completed() {
+fn truncated_stream_is_completed_for_readers() {
     let mut whole = Source::new(Broadcast::new(1 << 20), 1000);
     let mut taker = Taker::socket(whole.fan());
     for _ in 0..10 {
@@ -421,7 +421,7 @@ fn a_stream_that_breaks_off_is_completed() {
 }
 
 #[test]
-fn there_are_not_too_many() {
+fn number_of_readers_is_limited() {
     let mut fan = Broadcast::new(1 << 10);
     let _takers: Vec<Taker> = (0..MOST_READERS).map(|_| Taker::socket(&mut fan)).collect();
     let (ours, _theirs) = UnixStream::pair().unwrap();

@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
 "#;
 
 #[test]
-fn cpp_with_each_kind_of_debug_information() {
+fn cpp_frames_match_addr2line_for_each_debug_format() {
     if !is_here("g++") {
         return;
     }
@@ -179,7 +179,7 @@ fn main() {
 /// Tests a Rust program, with the units of its standard library. It is not optimized, because binutils gives
 /// inlined functions of optimized Rust the names of their callers.
 #[test]
-fn rust_with_its_standard_library() {
+fn rust_and_std_frames_match_addr2line() {
     let dir = tempfile::tempdir().unwrap();
     let program = compile(dir.path(), "rustc", &["--edition=2024", "-g"], "names.rs", RUST);
     let (share, inlined) = agreement(&program, &mut Symbolizer::new(&[], &[]), &addresses(&program, 1500));
@@ -188,7 +188,7 @@ fn rust_with_its_standard_library() {
 
 /// Tests dwz, which moves the common parts of several debug files into another file.
 #[test]
-fn debug_files_shortened_by_dwz() {
+fn frames_from_dwz_debug_files_match_addr2line() {
     if !(is_here("dwz") && is_here("g++")) {
         return;
     }
@@ -219,7 +219,7 @@ fn debug_files_shortened_by_dwz() {
 
 /// Tests `.gnu_debugdata`: the compressed symbols in a stripped program.
 #[test]
-fn symbols_left_in_a_stripped_program() {
+fn gnu_debugdata_symbols_are_read() {
     if Command::new("xz").arg("--version").output().is_err() {
         return eprintln!("\n*** NOT TESTED: no xz here ***\n");
     }
@@ -250,7 +250,7 @@ fn symbols_left_in_a_stripped_program() {
 
 /// Tests the names of PLT stubs against objdump.
 #[test]
-fn stubs_of_the_plt() {
+fn plt_stub_names_match_objdump() {
     if !is_here("g++") {
         return;
     }
@@ -299,7 +299,7 @@ fn stubs_of_the_plt() {
 
 /// Tests that a replaced file is not used, but its debug file is found by build id.
 #[test]
-fn files_are_known_by_build_id() {
+fn debug_files_are_matched_by_build_id() {
     if !is_here("g++") {
         return;
     }
@@ -338,7 +338,7 @@ const GO: &str = "package main\n\nimport \"fmt\"\nCGO\ntype shop[T any] struct{ 
 /// Tests stripped Go programs, which retain a table of their functions: without C, with C, and
 /// position-independent.
 #[test]
-fn go_programs_without_symbols() {
+fn stripped_go_programs_are_symbolized() {
     if Command::new("go").arg("version").output().is_err() {
         return eprintln!("\n*** NOT TESTED: no go here ***\n");
     }
@@ -391,7 +391,7 @@ fn go_programs_without_symbols() {
 
 /// Tests that debug information with random byte changes neither crashes the reader nor makes it loop.
 #[test]
-fn damaged_debug_information_is_survived() {
+fn damaged_debug_information_neither_crashes_nor_hangs() {
     if !is_here("g++") {
         return;
     }

@@ -17,7 +17,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn perf_engine() {
+fn perf_engine_conserves_cpu_time() {
     let (found, errno) = arming::probe(engine::AUTO, PERIOD, 250);
     let engine = match found {
         engine::PERF | engine::PERF_USER => found,

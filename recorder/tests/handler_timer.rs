@@ -12,7 +12,7 @@ use flightline_in_signal::{engine as arming, handler};
 const PERIOD: u64 = 10_000_000;
 
 #[test]
-fn timer_engine() {
+fn timer_engine_conserves_cpu_time() {
     let state = in_process::install(PERIOD, engine::TIMER, 0, false);
     let slot = in_process::register();
     arming::arm(slot).unwrap();

@@ -62,7 +62,7 @@ fn dead_pid() -> u32 {
 }
 
 #[test]
-fn the_account_of_a_good_program_adds_up() {
+fn ledger_of_valid_program_adds_up() {
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
     let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
@@ -99,7 +99,7 @@ fn the_account_of_a_good_program_adds_up() {
 }
 
 #[test]
-fn what_a_killed_program_left_is_read_and_the_torn_is_counted() {
+fn records_of_killed_program_are_read_and_torn_one_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
     let fake = Fake::new(drain.session_dir(), dead_pid(), 1);
@@ -135,7 +135,7 @@ impl Random {
 
 /// Overwrites random positions of the file with random or malicious words while sampling continues.
 #[test]
-fn scribbled_memory_costs_only_the_scribblers_samples() {
+fn overwritten_shared_memory_affects_only_its_own_program() {
     for seed in 1..=30u64 {
         let dir = tempfile::tempdir().unwrap();
         let mut drain = drain(dir.path());
@@ -209,7 +209,7 @@ fn scribble(file: &File, layout: &ProcLayout, random: &mut Random) {
 }
 
 #[test]
-fn files_that_are_none_are_told_and_left_alone() {
+fn invalid_process_files_are_reported_and_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
     let session = drain.session_dir().to_owned();
@@ -231,7 +231,7 @@ fn files_that_are_none_are_told_and_left_alone() {
 }
 
 #[test]
-fn a_file_cut_while_it_is_read_is_survived() {
+fn process_file_truncated_while_read_is_tolerated() {
     let dir = tempfile::tempdir().unwrap();
     flightline_recorder::survive_shrinking_files();
     let mut drain = drain(dir.path());

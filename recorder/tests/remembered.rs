@@ -48,7 +48,7 @@ fn addresses() -> Vec<u64> {
 }
 
 #[test]
-fn stacks_for_many_chunks() {
+fn stack_memory_is_bounded_over_many_chunks() {
     const DEPTH: usize = 250;
     const EPOCHS: usize = 3;
     /// Rounds between two flushes, at which the limits are applied.
@@ -106,7 +106,7 @@ fn stacks_for_many_chunks() {
 }
 
 #[test]
-fn threads_for_many_chunks() {
+fn thread_memory_is_bounded_over_many_chunks() {
     const BATCHES: u32 = 1600;
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());

@@ -54,7 +54,7 @@ fn attempts(count: u32) {
 }
 
 #[test]
-fn off_on_and_off_again() {
+fn scopes_are_active_only_while_recording() {
     assert_eq!(asked(|| drop(std::hint::black_box(Box::new(1)))), 1, "it counts");
     assert!(!Recorder::scope([("task", "early")]).is_on());
     assert_eq!(asked(|| attempts(1000)), 0);

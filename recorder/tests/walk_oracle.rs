@@ -261,14 +261,14 @@ fn judge(name: &str, command: Command) {
 }
 
 #[test]
-fn sqlite3() {
+fn sqlite3_stacks_match_framehop() {
     let query = "with recursive c(x) as (select 1 union all select x+1 from c limit 100000000) \
                  select count(distinct x*7919%10007), group_concat(substr(hex(x),1,2)) from c";
     run("sqlite3", "/usr/bin/sqlite3", &[":memory:", query]);
 }
 
 #[test]
-fn xz() {
+fn xz_stacks_match_framehop() {
     let big = std::env::temp_dir().join(format!("flightline-oracle-{}", std::process::id()));
     let mut seed = 7;
     let bytes: Vec<u8> = (0..32 << 20).map(|_| (random(&mut seed) % 23) as u8).collect();
@@ -278,7 +278,7 @@ fn xz() {
 }
 
 #[test]
-fn python3() {
+fn python3_stacks_match_framehop() {
     let code = "import json,re\nd={str(i):[i]*5 for i in range(2000)}\n\
                 f=lambda n: 1 if n<2 else f(n-1)+f(n-2)\n\
                 while True: json.loads(json.dumps(d)); re.findall(r'(\\d+),',str(d)); f(15); sorted(d,key=lambda k:hash(k))";
@@ -287,7 +287,7 @@ fn python3() {
 
 /// Tests a server under load, over a socket of its own.
 #[test]
-fn redis_server() {
+fn redis_server_stacks_match_framehop() {
     let socket = std::env::temp_dir().join(format!("flightline-oracle-{}.sock", std::process::id()));
     let path = socket.to_str().unwrap().to_owned();
     let load = std::thread::spawn(move || {
@@ -322,7 +322,7 @@ fn myself(test: &str, work: &str) -> Command {
 }
 
 #[test]
-fn rust_program() {
+fn rust_program_stacks_match_framehop() {
     if std::env::var_os(WORK).is_some() {
         work(false);
     }
@@ -332,16 +332,16 @@ fn rust_program() {
 /// Tests a program that spends half of its time in a signal handler: framehop ends at the signal frame, gdb
 /// does not.
 #[test]
-fn rust_program_with_signals() {
+fn stacks_with_signal_handlers_match_framehop_and_gdb() {
     if std::env::var_os(WORK).is_some() {
         work(true);
     }
-    judge("signals", myself("rust_program_with_signals", "signals"));
-    against_gdb("signals", myself("rust_program_with_signals", "signals"), 20);
+    judge("signals", myself("stacks_with_signal_handlers_match_framehop_and_gdb", "signals"));
+    against_gdb("signals", myself("stacks_with_signal_handlers_match_framehop_and_gdb", "signals"), 20);
 }
 
 #[test]
-fn python3_against_gdb() {
+fn python3_stacks_match_gdb() {
     let mut command = Command::new("/usr/bin/python3");
     command.args([
         "-c",

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_a_stream() {
+    fn events_are_read_one_by_one_from_stream() {
         let text = br#"{ "recording": {"events": [{"a": "}\"]\\"}, {"b": [1, {"c": {}}]}
             ]}} "#;
         let mut events = Events::new(Dribble(text));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn valid_json_values_are_parsed_and_invalid_rejected() {
         let value =
             Json::parse(br#" {"a": [1.5E-3, -7, NaN, null, true], "b": "\ud83e\u0041\n\u00e9"} "#).unwrap();
         let Some(Json::List(list)) = value.get("a") else { panic!("{value:?}") };

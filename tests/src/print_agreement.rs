@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
+    fn timestamps_and_durations_are_parsed_to_nanoseconds() {
         assert_eq!(nanos("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(nanos("2000-02-29T00:00:00.5Z"), Some(951_782_400_500_000_000));
         assert_eq!(nanos("2026-11-20T23:14:22.020153111+01:30"), Some(1_795_211_062_020_153_111));
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_seen() {
+    fn differences_are_detected() {
         let of = |values: &str| format!("{{\"type\": \"t\", \"values\": {values}}}");
         let places = |a: &str, b: &str| compared(&of(a), &of(b)).differences.into_keys().collect::<Vec<_>>();
         let none: [&str; 0] = [];
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_of_earlier_chunks() {
+    fn only_clock_shift_of_earlier_chunk_is_allowed() {
         let header = |nanos, ticks| ChunkHeader {
             start_nanos: nanos,
             start_ticks: jfr_format::ids::Ticks(ticks),

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_that_has_measured_lets_others_run() {
+    fn finished_measurement_lets_other_tests_run() {
         let turn = turn();
         let (send, runs) = std::sync::mpsc::channel();
         let other = thread::spawn(move || {

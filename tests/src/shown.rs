@@ -213,14 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_test_is_not_taken_for_one() {
+    fn helper_functions_are_not_counted_as_tests() {
         let source = "fn helper() {}\n#[test]\n#[should_panic]\nfn one() {\n}\n#[test]\n#[ignore = \"slow\"]\nfn two() {}\n";
         let kinds: Vec<_> = attributes(source).collect();
         assert_eq!(kinds, [("helper", Kind::Helper), ("one", Kind::Test), ("two", Kind::Ignored)]);
     }
 
     #[test]
-    fn what_ci_does_not_test_shows_nothing() {
+    fn tests_not_run_by_ci_are_not_evidence() {
         assert!(is_run("tests/tests/readme.rs") && is_run("consumer/src/tree.rs"));
         assert!(is_run("recorder/in-signal/loom/tests/ring.rs"));
         assert!(
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_the_same() {
+    fn moved_links_resolve_to_same_target() {
         let text = "[a](b.md#c), [d](../../bench/e.md), [f](#g)";
         let there = "[a](../../consumer/docs/b.md#c), [d](../../bench/e.md), [f](../../consumer/docs/x.md#g)";
         assert_eq!(moved(text, "consumer/docs/x.md", "docs/checklists"), there);

@@ -28,7 +28,7 @@ fn agent(stub: &Stub, folder: &Path, options: &[&str]) -> Command {
 }
 
 #[test]
-fn a_run_that_is_ended_early_has_what_happened_by_then() {
+fn run_stopped_early_contains_work_until_stop() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::start(Some("a token that is long enough"));
@@ -73,7 +73,7 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
 
 /// Like redis-server, nginx and PostgreSQL, it overwrites its original arguments.
 #[test]
-fn a_program_that_changes_its_title_still_takes_commands() {
+fn program_with_changed_title_still_accepts_commands() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -93,7 +93,7 @@ fn a_program_that_changes_its_title_still_takes_commands() {
 }
 
 #[test]
-fn a_stop_ends_its_own_run_only() {
+fn stop_ends_only_named_run() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -127,7 +127,7 @@ fn a_stop_ends_its_own_run_only() {
 }
 
 #[test]
-fn a_program_that_is_killed_is_told_and_what_it_did_is_sent() {
+fn killed_program_is_reported_and_its_recording_uploaded() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -146,7 +146,7 @@ fn a_program_that_is_killed_is_told_and_what_it_did_is_sent() {
 }
 
 #[test]
-fn signals_of_the_agent_are_the_programs() {
+fn agent_forwards_signals_to_program() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -159,7 +159,7 @@ fn signals_of_the_agent_are_the_programs() {
 
 /// The program ends before the answer to its registration is there: the service knows it, and learns of its end.
 #[test]
-fn end_during_the_registration_is_reported() {
+fn program_exit_during_registration_is_reported() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -172,7 +172,7 @@ fn end_during_the_registration_is_reported() {
 }
 
 #[test]
-fn a_service_that_was_away_finds_run_and_recording_there() {
+fn run_and_recording_are_delivered_after_service_outage() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -201,7 +201,7 @@ fn a_service_that_was_away_finds_run_and_recording_there() {
 }
 
 #[test]
-fn nothing_in_a_command_is_more_than_a_value() {
+fn hostile_command_values_are_never_executed() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -244,7 +244,7 @@ fn nothing_in_a_command_is_more_than_a_value() {
 }
 
 #[test]
-fn where_perf_events_are_refused_timers_record_and_it_is_told() {
+fn refused_perf_events_fall_back_to_timers_and_are_reported() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -287,7 +287,7 @@ fn agent_of(stub: &Stub, pid: u32, folder: &Path) -> Child {
 }
 
 #[test]
-fn what_runs_already_is_recorded_from_outside() {
+fn running_program_is_recorded_from_outside() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: an agent that records from outside");
     }
@@ -329,7 +329,7 @@ fn what_runs_already_is_recorded_from_outside() {
 
 /// No other process would end the recorder.
 #[test]
-fn a_recorder_ends_with_its_agent_however_that_ends() {
+fn recorder_exits_when_its_agent_is_killed() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: an agent that records from outside");
     }
@@ -355,7 +355,7 @@ fn a_recorder_ends_with_its_agent_however_that_ends() {
 }
 
 #[test]
-fn a_program_that_sleeps_is_recorded_from_outside_or_woken_if_it_may_be() {
+fn sleeping_program_is_recorded_from_outside_or_interrupted_if_allowed() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: an agent of a program that sleeps");
     }
@@ -391,7 +391,7 @@ fn a_program_that_sleeps_is_recorded_from_outside_or_woken_if_it_may_be() {
 }
 
 #[test]
-fn a_recording_of_somebody_else_is_left_alone() {
+fn existing_recording_is_not_changed_by_agent() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let stub = Stub::default();
@@ -412,7 +412,7 @@ fn a_recording_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn a_program_that_cannot_be_run_is_told() {
+fn missing_program_and_invalid_url_are_reported() {
     let _place = beside();
     let stub = Stub::default();
     let mut command = Command::new(victim::flightline());

@@ -34,7 +34,7 @@ fn agents(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_preloaded_program_joins_by_itself() {
+fn preloaded_program_joins_by_environment() {
     let _place = beside();
     let token = tempfile::NamedTempFile::new().unwrap();
     fs::write(token.path(), "a token that is long enough").unwrap();
@@ -90,7 +90,7 @@ fn records(stub: &Stub, victim: &mut Controlled) {
 }
 
 #[test]
-fn a_program_joins_by_the_c_api() {
+fn program_joins_by_c_api() {
     let _place = beside();
     let bin = victim::flightline();
     let folder = bin.parent().unwrap().display().to_string();
@@ -121,7 +121,7 @@ fn a_program_joins_by_the_c_api() {
 }
 
 #[test]
-fn a_program_joins_by_the_rust_library() {
+fn program_joins_by_rust_library() {
     let _place = beside();
     let stub = Stub::default();
     let mut command = Command::new(victim::example("join_service"));
@@ -151,7 +151,7 @@ fn a_program_joins_by_the_rust_library() {
 }
 
 #[test]
-fn of_a_machine_what_is_listed_joins() {
+fn machine_settings_join_only_listed_programs() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let victim = program().display().to_string();
@@ -177,7 +177,7 @@ fn of_a_machine_what_is_listed_joins() {
 }
 
 #[test]
-fn what_a_program_starts_joins_only_if_it_is_named() {
+fn child_program_joins_only_if_allow_list_names_it() {
     let _place = beside();
     let script = format!("{}; true", program().display());
     let shell = || {
@@ -202,7 +202,7 @@ fn what_a_program_starts_joins_only_if_it_is_named() {
 }
 
 #[test]
-fn without_an_agent_the_program_runs_on_and_it_is_told() {
+fn missing_agent_is_reported_and_program_runs() {
     let _place = beside();
     let stub = Stub::default();
     let mut command = preloaded(&stub, Command::new("true"));

@@ -56,7 +56,7 @@ fn estimates_are_unbiased_over_100_runs() {
 
 /// With an interval of one byte every allocation is sampled.
 #[test]
-fn every_allocation_when_asked_for() {
+fn interval_of_one_byte_samples_every_allocation() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let recorded =
@@ -111,7 +111,7 @@ fn every_allocation_when_asked_for() {
 
 /// Sampled: only the leak is live, its size is right on average, and addresses match.
 #[test]
-fn a_leak_is_found_with_its_size() {
+fn leak_is_found_with_expected_size() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     // Some 5 MB of records: on a busy machine all of them may be written before the drain runs.
@@ -135,7 +135,7 @@ fn a_leak_is_found_with_its_size() {
 
 /// A child frees its parent's leak; its own allocations are counted separately.
 #[test]
-fn a_forked_child_does_not_free_for_its_parent() {
+fn forked_child_does_not_free_blocks_of_parent() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let recorded = record("alloc@1,live")
@@ -166,7 +166,7 @@ fn allocators() -> Vec<String> {
 
 /// Other allocators that call ours: each allocation is counted once.
 #[test]
-fn with_another_allocator() {
+fn preloaded_allocator_is_counted_once() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let there = allocators();
@@ -194,7 +194,7 @@ fn with_another_allocator() {
 
 /// The calls that an allocator makes to itself do not count as the program's.
 #[test]
-fn an_allocator_that_calls_itself() {
+fn allocator_calls_to_itself_are_not_counted() {
     let _place = beside();
     let flags = ["-O1", "-fno-builtin", "-shared", "-fPIC"];
     let object = victim::compile("gcc", "alloc_on_calloc.c", &flags, &[]);
@@ -217,7 +217,7 @@ fn an_allocator_that_calls_itself() {
 /// Blocks that are allocated while the real allocator is being looked up stay valid; they can be moved and
 /// freed, sampled or not.
 #[test]
-fn a_dlsym_that_allocates() {
+fn blocks_allocated_by_dlsym_stay_valid() {
     let _place = beside();
     let flags = ["-O2", "-shared", "-fPIC"];
     let object = victim::compile("gcc", "alloc_dlsym.c", &flags, &["-ldl"]);
@@ -244,7 +244,7 @@ fn a_dlsym_that_allocates() {
 
 /// `new` and `delete`, by the C++ library and by allocators that bring their own.
 #[test]
-fn operator_new() {
+fn operator_new_and_delete_are_recorded_exactly() {
     let _place = beside();
     let Some(program) = victim::cpp("alloc_new", victim::OPTIMISED) else { return };
     for allocator in std::iter::once(None).chain(allocators().into_iter().map(Some)) {
@@ -269,7 +269,7 @@ fn operator_new() {
 /// Modules whose allocations cannot be seen are reported, on the terminal and in the recording; the program
 /// runs as usual.
 #[test]
-fn an_allocator_linked_into_the_program_is_told() {
+fn allocator_linked_into_program_is_reported() {
     let _place = beside();
     for flags in [&["-O2"][..], &["-O2", "-rdynamic"]] {
         let program = victim::c("alloc_own", flags);
@@ -284,7 +284,7 @@ fn an_allocator_linked_into_the_program_is_told() {
 
 /// A module opened with RTLD_DEEPBIND calls the C library past the recorder. The recorder reports the module.
 #[test]
-fn a_module_that_calls_the_allocator_directly_is_reported() {
+fn module_bypassing_interposed_allocator_is_reported() {
     let _place = beside();
     let program = victim::c("alloc_direct", victim::OPTIMISED);
     for binding in ["-Wl,-z,now", "-Wl,-z,lazy"] {
@@ -334,7 +334,7 @@ fn modules_opened_by_relative_paths_have_names() {
 
 /// The live memory of an idle program is reported while it runs, not only at its end.
 #[test]
-fn what_is_alive_is_told_while_the_program_sleeps() {
+fn live_memory_is_written_while_program_sleeps() {
     let _place = beside();
     let program = victim::c("alloc_pause", victim::OPTIMISED);
     let recording =
@@ -360,7 +360,7 @@ fn what_is_alive_is_told_while_the_program_sleeps() {
 /// Blocks that are sampled before a pause and freed during it are not reported as live. Allocations during
 /// the pause are not recorded.
 #[test]
-fn frees_in_a_pause_are_seen() {
+fn frees_during_pause_are_tracked() {
     let _place = beside();
     let program = victim::c("alloc_pause", victim::OPTIMISED);
     let recording = record("alloc@1,live");
@@ -398,7 +398,7 @@ fn frees_in_a_pause_are_seen() {
 
 /// Pages that a program maps itself, freed completely, in parts, by mapping over them, or by moving them.
 #[test]
-fn mappings() {
+fn mapped_memory_and_partial_unmaps_are_recorded_exactly() {
     let _place = beside();
     let program = victim::c("alloc_map", victim::OPTIMISED);
     let recorded = record("alloc@1,live").run(&program, &[]).expect_code(0);
@@ -430,7 +430,7 @@ fn mappings() {
 
 /// Python maps its arenas itself: they are recorded, and pages that an allocator maps are not counted twice.
 #[test]
-fn arenas_of_python() {
+fn python_arenas_are_recorded() {
     let Some(python) =
         ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|p| Path::new(p).exists())
     else {
@@ -448,7 +448,7 @@ fn arenas_of_python() {
 
 /// Live memory is also summarised while the program runs, so a leak can be seen to grow.
 #[test]
-fn what_is_alive_is_told_from_time_to_time() {
+fn live_memory_is_summarized_periodically() {
     let _place = beside();
     let program = victim::c("alloc_leak", victim::OPTIMISED);
     // Four seconds of sleep alone, with a summary each second.
@@ -471,7 +471,7 @@ fn what_is_alive_is_told_from_time_to_time() {
 
 /// async-profiler's converter reads the events, and its totals are ours.
 #[test]
-fn the_converter_of_async_profiler_sees_the_same() {
+fn async_profiler_converter_reads_same_totals() {
     if !foreign::ready() {
         return;
     }

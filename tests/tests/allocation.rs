@@ -100,7 +100,7 @@ fn too_much(name: &str, bytes: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn malformed_recordings() {
+fn reader_memory_is_bounded_for_malformed_recordings() {
     let over: Vec<String> = cases().iter().flat_map(|case| too_much(case.name, &case.bytes)).collect();
     assert!(over.is_empty(), "\n{}", over.join("\n"));
 }
@@ -108,7 +108,7 @@ fn malformed_recordings() {
 /// Stored texts are a small multiple of the input, even if constants of two bytes have the text of another
 /// one.
 #[test]
-fn one_text_of_many_constants() {
+fn reader_memory_is_bounded_for_shared_strings() {
     let over = too_much("one text", &of_one_text(2000, 200_000));
     assert!(over.is_empty(), "\n{}", over.join("\n"));
 }
@@ -116,7 +116,7 @@ fn one_text_of_many_constants() {
 /// Each number of a recording is set to the largest value of its bytes: counts, lengths, sizes, keys,
 /// offsets.
 #[test]
-fn any_run_of_bytes_as_large_as_can_be() {
+fn reader_memory_is_bounded_for_maximal_numbers() {
     let sound = include_bytes!("../../fixtures/cases/58_strings.jfr");
     let mut over = Vec::new();
     for at in (0..sound.len()).step_by(3) {

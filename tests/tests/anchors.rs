@@ -31,7 +31,7 @@ fn lost(recording: &Recording, tid: u64) -> f64 {
 /// A child that leaves by `exit` runs exit handlers inherited from its parent. They must not stop the
 /// parent's sampling, nor write its events twice.
 #[test]
-fn a_child_that_exits_leaves_its_parent_recorded() {
+fn exit_of_child_does_not_stop_recording_of_parent() {
     let _place = beside();
     for engine in ["auto", "timer"] {
         // On a busy machine samples come late and are counted as lost. A defect that stops a thread's
@@ -69,7 +69,7 @@ fn a_child_that_exits_leaves_its_parent_recorded() {
 
 /// A crash of the program is the same as without a recorder, and the samples up to then are recorded.
 #[test]
-fn a_crash_keeps_its_samples() {
+fn samples_before_crash_are_recorded() {
     let _place = beside();
     let (recorded, recording) = record("crash", Record::new());
     assert_eq!(recorded.finished.code(), 128 + libc::SIGSEGV, "{}", recorded.finished.stderr);
@@ -81,7 +81,7 @@ fn a_crash_keeps_its_samples() {
 
 /// Threads that ended long before the next flush are recorded with their own names.
 #[test]
-fn names_of_ended_threads() {
+fn ended_threads_have_names() {
     let _place = beside();
     let (recorded, recording) = record("named", Record::new().option("--flush").option("5s"));
     let truth = recorded.truth();
@@ -109,7 +109,7 @@ fn only_sampled_blocks_are_written_when_freed() {
 
 /// A second recording into a file that is being written is refused, and the first one is not changed.
 #[test]
-fn two_recordings_do_not_mix() {
+fn second_recording_to_same_file_is_rejected() {
     let _place = beside();
     let program = victim::c("ticking", OPTIMISED);
     let first = Record::new().rate(RATE);
@@ -137,7 +137,7 @@ fn two_recordings_do_not_mix() {
 
 /// The list names tests that exist.
 #[test]
-fn the_list_is_true() {
+fn guest_test_document_names_existing_tests() {
     let _place = beside();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let list = std::fs::read_to_string(root.join("docs/guest-tests.md")).unwrap();

@@ -153,7 +153,7 @@ fn is_enough(path: &Path) -> bool {
 }
 
 #[test]
-fn stacks_that_never_repeat() {
+fn recorder_memory_is_bounded_for_unique_stacks() {
     let turn = turn();
     let mut endless = Endless::recorded(&["--rate", "10000"]);
     let live = endless.folder.path().join("run.jfr");
@@ -173,7 +173,7 @@ fn stacks_that_never_repeat() {
 }
 
 #[test]
-fn threads_that_come_and_go() {
+fn recorder_memory_is_bounded_for_short_lived_threads() {
     const EACH: u64 = 6_000;
     let _place = beside();
     let mut endless = Endless::recorded(&["--rate", "99"]);
@@ -199,7 +199,7 @@ fn threads_that_come_and_go() {
 }
 
 #[test]
-fn libraries_loaded_once_each() {
+fn recorder_mappings_are_bounded_for_unique_libraries() {
     let _place = beside();
     let mut endless = Endless::recorded(&["--rate", "1000"]);
     let held = |endless: &Endless| {

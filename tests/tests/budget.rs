@@ -22,7 +22,7 @@ fn ns(values: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn every_recording_says_what_it_cost() {
+fn recording_contains_its_own_cost() {
     let turn = turn();
     let recorded = Record::new().run(victim::c("conservation", victim::OPTIMISED), &["200"]).expect_code(0);
     let _place = turn.measured();
@@ -51,7 +51,7 @@ fn plain_status(pid: u32) -> String {
 }
 
 #[test]
-fn a_budget_makes_samples_rarer_and_heavier() {
+fn budget_lengthens_period_and_preserves_cpu_time() {
     const EVENT_NS: u64 = 500_000;
     let turn = turn();
     let folder = tempfile::tempdir().unwrap();

@@ -137,7 +137,7 @@ const WARNINGS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn events_by_type() {
+fn event_counts_by_type_match_hand_counts() {
     let _place = beside();
     let by_hand: BTreeMap<&str, _> = TYPES.iter().copied().collect();
     let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/expected");
@@ -160,7 +160,7 @@ fn events_by_type() {
 }
 
 #[test]
-fn warnings_with_their_offsets() {
+fn fixtures_cause_expected_warnings_with_offsets() {
     let _place = beside();
     let mut wrong = Vec::new();
     for path in fixtures("cases").into_iter().chain(fixtures("recordings")) {
@@ -185,7 +185,7 @@ fn warnings_with_their_offsets() {
 /// Samples of the files that no foreign reader reads, or reads without their constants: those of `01_defs_before`, as far
 /// as the file goes.
 #[test]
-fn samples_with_their_constants() {
+fn samples_have_expected_threads_and_stacks() {
     let _place = beside();
     let like = |count: [usize; 3]| -> Vec<String> {
         let line = |i: usize| {
@@ -218,7 +218,7 @@ fn samples_with_their_constants() {
 /// `jfr-format/docs/decisions.md` names the fixture or test for each decision: all of them exist, and all
 /// warnings about fixtures are covered by a decision.
 #[test]
-fn decisions_are_shown() {
+fn decisions_name_existing_fixtures_and_tests() {
     let _place = beside();
     let text = include_str!("../../jfr-format/docs/decisions.md");
     let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains('`'));

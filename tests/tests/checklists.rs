@@ -14,7 +14,7 @@ fn all() -> Vec<(&'static str, &'static str, Vec<Row>)> {
 }
 
 #[test]
-fn pages_are_what_the_sources_say() {
+fn generated_checklist_pages_are_up_to_date() {
     let lists = all();
     let mut pages: BTreeMap<String, String> =
         lists.iter().map(|(name, title, rows)| (format!("{name}.md"), page(name, title, rows))).collect();
@@ -42,7 +42,7 @@ fn pages_are_what_the_sources_say() {
 }
 
 #[test]
-fn every_point_is_shown_by_what_is_there() {
+fn every_checklist_point_has_existing_evidence() {
     let mut wrong = Vec::new();
     let mut keys = BTreeSet::new();
     for (name, _, rows) in all() {
@@ -62,7 +62,7 @@ fn every_point_is_shown_by_what_is_there() {
 /// Compares with the original lists, where they are available: by number and checksum, each of their points
 /// is in our lists.
 #[test]
-fn no_point_of_the_lists_is_missing() {
+fn no_point_of_original_checklists_is_missing() {
     let Some(folder) = originals() else {
         return skip::not_given(
             "the checklists themselves (FLIGHTLINE_CHECKLISTS, ../shared/checklists): points were not compared",
@@ -103,7 +103,7 @@ fn no_point_of_the_lists_is_missing() {
 /// The reference run of the off-CPU list, folded by other tools: its sums hold, and our command does not
 /// change any text.
 #[test]
-fn the_reference_run_adds_up_by_our_reader() {
+fn sums_of_off_cpu_reference_run_match() {
     let Some(folder) = originals().map(|lists| lists.join("../offcpu-reference")) else {
         return skip::not_given(
             "the reference run of off-CPU graphs (../shared/offcpu-reference): its sums were not compared",
@@ -126,9 +126,9 @@ fn the_reference_run_adds_up_by_our_reader() {
 /// Missing tests and files are detected. Without this test, a broken parser of names would let all tests
 /// above pass.
 #[test]
-fn what_is_not_there_is_missed() {
+fn missing_tests_and_files_are_detected() {
     let missing = |text: &str| shown(text, &root().join(FOLDER)).missing.len();
-    assert_eq!(missing("`tests/tests/checklists.rs::what_is_not_there_is_missed`"), 0);
+    assert_eq!(missing("`tests/tests/checklists.rs::missing_tests_and_files_are_detected`"), 0);
     assert_eq!(
         missing("`tests/tests/checklists.rs::all`, `::no_such_test`"),
         2,

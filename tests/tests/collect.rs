@@ -135,7 +135,7 @@ fn feed(args: &[&str], folder: &Path, bytes: &[u8]) -> (i32, Value, String) {
 /// A program recorded to a FIFO; file and repository at once; event streams of both JDKs see each sample while the chunk that
 /// it is in still grows.
 #[test]
-fn file_and_repository_at_once_and_both_jdks_follow() {
+fn both_jdks_follow_file_and_repository_written_at_once() {
     if !foreign::ready() {
         return;
     }
@@ -231,7 +231,7 @@ fn ended_of(mut killed: Killed) -> (i32, Value, String) {
 /// The recorder is killed, and another one writes to the same FIFO: the first one's data is complete, and the
 /// second one's follows.
 #[test]
-fn recorders_come_and_go() {
+fn collector_continues_after_recorder_is_killed() {
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let fifo = work.path().join("pipe");
@@ -281,7 +281,7 @@ fn recorders_come_and_go() {
 /// all samples arrive or are reported as lost. Every other recorder is terminated early and writes to a
 /// collector of its own. RESTARTS sets the number of restarts.
 #[test]
-fn recorders_restart_under_load() {
+fn restarts_under_load_deliver_or_report_all_samples() {
     const PERIOD_NS: u64 = 500_000;
     let _place = beside();
     let restarts: u64 =
@@ -345,7 +345,7 @@ fn recorders_restart_under_load() {
 
 /// Killed at any moment, the collector leaves a valid recording. Started again, it appends to it.
 #[test]
-fn killed_and_started_again() {
+fn killed_collector_leaves_valid_file_and_can_append_to_it() {
     let _place = beside();
     let stream = a_stream();
     let starts = starts(&stream);
@@ -415,7 +415,7 @@ fn killed_and_started_again() {
 
 /// Damage in the middle: intact events are kept, the rest is reported, and the exit code is 1.
 #[test]
-fn damage_is_told() {
+fn damage_is_reported_and_intact_events_are_written() {
     let _place = beside();
     let stream = a_stream();
     let starts = starts(&stream);
@@ -461,7 +461,7 @@ fn damage_is_told() {
 }
 
 #[test]
-fn files_are_put_aside_and_removed() {
+fn output_files_are_rotated_and_old_ones_removed() {
     let _place = beside();
     let stream = a_stream();
     let work = tempfile::tempdir().unwrap();
@@ -485,7 +485,7 @@ fn files_are_put_aside_and_removed() {
 }
 
 #[test]
-fn what_is_no_stream_is_refused() {
+fn invalid_inputs_and_outputs_are_rejected() {
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let refused = |input: &str, args: &[&str], why: &str| {

@@ -196,16 +196,16 @@ fn conserved_by_process(rate: u32) {
 }
 
 #[test]
-fn itimer_99() {
+fn itimer_at_99_hz_conserves_cpu_time() {
     conserved_by_process(99);
 }
 
 #[test]
-fn itimer_1000() {
+fn itimer_at_1000_hz_conserves_cpu_time() {
     conserved_by_process(1000);
 }
 
 #[test]
-fn itimer_10000() {
+fn itimer_at_10000_hz_conserves_cpu_time() {
     conserved_by_process(10_000);
 }

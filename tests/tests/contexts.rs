@@ -31,7 +31,7 @@ fn numbers(arguments: &[&str]) -> Vec<u64> {
 }
 
 #[test]
-fn old_or_new_at_each_instruction() {
+fn context_is_old_or_new_at_each_instruction() {
     let _place = beside();
     let mut child = spawn(Command::new(target_program()).arg("step").stdout(Stdio::piped()));
     let mut line = String::new();
@@ -79,7 +79,7 @@ fn old_or_new_at_each_instruction() {
 }
 
 #[test]
-fn whole_in_a_handler() {
+fn context_is_consistent_in_signal_handler() {
     let _place = beside();
     let rounds = std::env::var("CONTEXT_ROUNDS").unwrap_or_else(|_| "300000".into());
     let [done, looks, met, wrong, us] = numbers(&["signals", &rounds])[..] else { panic!() };
@@ -123,7 +123,7 @@ fn traces_of_functions(recorded: &Recorded) -> (usize, usize) {
 
 /// `CONTEXT_SPANS` spans; `.ci/long contexts` has more.
 #[test]
-fn no_sample_is_in_another_trace() {
+fn no_sample_is_attributed_to_another_trace() {
     let _place = beside();
     let spans: u64 = std::env::var("CONTEXT_SPANS").map_or(1_000_000, |n| n.parse().unwrap());
     let rounds = (spans / 2).to_string();
@@ -139,7 +139,7 @@ fn no_sample_is_in_another_trace() {
 
 /// T18 of the scenarios: more ends of spans than the recorder can process.
 #[test]
-fn spans_that_find_no_room_are_lost_and_told() {
+fn spans_beyond_ring_capacity_are_counted_as_lost() {
     let _place = beside();
     let record = Record::new().rate(10_000).option("--spans").option("all");
     let recorded = record
@@ -181,7 +181,7 @@ fn spans_that_find_no_room_are_lost_and_told() {
 }
 
 #[test]
-fn thousands_of_threads() {
+fn contexts_are_correct_in_thousands_of_threads() {
     let _place = beside();
     let [entered, wrong] = numbers(&["threads", "4096", "20"])[..] else { panic!() };
     assert_eq!((entered, wrong), (4096 * 21, 0));
@@ -189,7 +189,7 @@ fn thousands_of_threads() {
 
 /// The same program with and without a library in the process.
 #[test]
-fn from_cpp_and_python() {
+fn cpp_and_python_contexts_work_with_and_without_recorder() {
     let _place = beside();
     if !(skip::have_cpp() && skip::have_python()) {
         return;

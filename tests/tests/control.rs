@@ -63,7 +63,7 @@ fn count(dir: &str, pid: u32) -> usize {
 }
 
 #[test]
-fn what_happens_between_start_and_stop_is_recorded_and_nothing_else() {
+fn only_work_between_start_and_stop_is_recorded() {
     let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
@@ -104,7 +104,7 @@ fn what_happens_between_start_and_stop_is_recorded_and_nothing_else() {
 }
 
 #[test]
-fn a_dump_is_readable_while_recording_goes_on() {
+fn dump_is_readable_while_recording_continues() {
     let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000", "--flush", "600s"]);
@@ -183,7 +183,7 @@ fn interval_and_perf_events_change_while_recording() {
 }
 
 #[test]
-fn many_starts_and_stops_leave_nothing_behind() {
+fn repeated_start_and_stop_leak_no_resources() {
     let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
@@ -227,7 +227,7 @@ fn many_starts_and_stops_leave_nothing_behind() {
 }
 
 #[test]
-fn children_of_a_waiting_program_wait_too() {
+fn children_of_waiting_program_wait_too() {
     let _place = beside();
     let (folder, path) = folder();
     let mut parent = Controlled::dormant();
@@ -252,7 +252,7 @@ fn children_of_a_waiting_program_wait_too() {
 }
 
 #[test]
-fn a_program_started_by_record_can_be_recorded_again() {
+fn program_started_by_record_can_be_recorded_again() {
     let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000"]);
@@ -284,7 +284,7 @@ fn samples_if_complete(path: &Path) -> Option<BTreeMap<String, u64>> {
 }
 
 #[test]
-fn a_recorder_that_is_killed_harms_nobody() {
+fn killed_recorder_does_not_affect_program() {
     let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::dormant();
@@ -308,7 +308,7 @@ fn a_recorder_that_is_killed_harms_nobody() {
 }
 
 #[test]
-fn a_program_that_is_killed_leaves_a_complete_recording() {
+fn killed_program_leaves_complete_recording() {
     let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
@@ -329,7 +329,7 @@ fn running(pid: u32) -> bool {
 }
 
 #[test]
-fn files_that_appear_start_and_stop() {
+fn start_on_and_stop_on_files_control_recording() {
     let _place = beside();
     let (folder, path) = folder();
     let [go, halt] = ["go", "halt"].map(|name| folder.path().join(name));
@@ -352,7 +352,7 @@ fn files_that_appear_start_and_stop() {
 }
 
 #[test]
-fn signals_open_and_close_windows() {
+fn start_on_and_stop_on_signals_control_recording() {
     let _place = beside();
     let (_folder, path) = folder();
     let mut victim =
@@ -375,7 +375,7 @@ fn signals_open_and_close_windows() {
 }
 
 #[test]
-fn a_delay_can_be_cut_short_and_a_duration_ends_the_recording() {
+fn start_ends_delay_early_and_duration_ends_recording() {
     let _place = beside();
     let (folder, path) = folder();
     let mut victim = Controlled::recorded(&path, &["-F", "1000", "--delay", "10h"]);
@@ -401,7 +401,7 @@ fn a_delay_can_be_cut_short_and_a_duration_ends_the_recording() {
 /// All threads are in `poll` without a limit, which a signal ends early: the command sends no signal unless
 /// that is accepted.
 #[test]
-fn a_wait_is_only_interrupted_on_demand() {
+fn system_call_is_interrupted_only_on_request() {
     let _place = beside();
     let (_folder, path) = folder();
     let library = victim::flightline().with_file_name("libflightline.so");
@@ -422,7 +422,7 @@ fn a_wait_is_only_interrupted_on_demand() {
 }
 
 #[test]
-fn a_program_that_gave_up_system_calls_is_left_alone() {
+fn start_fails_without_harm_in_seccomp_restricted_program() {
     let _place = beside();
     let (_folder, path) = folder();
     let mut victim = Controlled::dormant();
@@ -436,7 +436,7 @@ fn a_program_that_gave_up_system_calls_is_left_alone() {
 }
 
 #[test]
-fn mistakes_are_told_in_one_line() {
+fn invalid_ctl_requests_are_reported_in_one_line() {
     let _place = beside();
     let own = std::process::id();
     let table: [(u32, &[&str], i32, &str); 6] = [
@@ -469,7 +469,7 @@ fn mistakes_are_told_in_one_line() {
 /// A session belongs to the user who records. Other users are refused by the directory and by the socket
 /// itself.
 #[test]
-fn another_user_is_refused() {
+fn requests_of_other_users_are_rejected() {
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
@@ -521,7 +521,7 @@ fn another_user_is_refused() {
 
 /// Clients that send nothing or nonsense, or do not read, do not block others.
 #[test]
-fn bad_clients_hold_nobody_up() {
+fn misbehaving_clients_do_not_block_others() {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     let _place = beside();

@@ -181,16 +181,16 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
 }
 
 #[test]
-fn the_recorder_of_a_file() {
+fn file_recording_survives_kill_at_each_recorder_step() {
     step_through("recorder, file", false, true);
 }
 
 #[test]
-fn the_recorder_of_a_repository() {
+fn repository_survives_kill_at_each_recorder_step() {
     step_through("recorder, repository", true, true);
 }
 
 #[test]
-fn the_program() {
+fn recording_survives_kill_at_each_program_step() {
     step_through("program", false, false);
 }

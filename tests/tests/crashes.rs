@@ -146,23 +146,23 @@ fn recorder_dies(name: &str, who: &[(bool, i32)]) {
 }
 
 #[test]
-fn the_program() {
+fn killed_program_loses_no_samples() {
     program_dies(libc::SIGKILL);
 }
 
 #[test]
-fn the_program_by_its_own_fault() {
+fn crashed_program_loses_no_samples() {
     program_dies(libc::SIGSEGV);
     program_dies(libc::SIGABRT);
 }
 
 #[test]
-fn the_recorder() {
+fn killed_recorder_loses_no_samples() {
     recorder_dies("recorder", &[(true, libc::SIGKILL)]);
 }
 
 #[test]
-fn both() {
+fn killed_program_and_recorder_lose_no_samples() {
     recorder_dies("both, the recorder first", &[(true, libc::SIGKILL), (false, libc::SIGKILL)]);
     recorder_dies(
         "both, the program first",
@@ -174,7 +174,7 @@ fn both() {
 /// recorder reports those counted before a flush, and the recovery those counted after it or after the
 /// recorder's death.
 #[test]
-fn losses_are_told() {
+fn ring_losses_before_and_after_kill_are_reported() {
     let _place = beside();
     for i in 1..=deaths() {
         let what = format!("losses, death {i}");
@@ -229,7 +229,7 @@ fn losses_are_told() {
 
 /// Earlier and later recordings stay intact.
 #[test]
-fn a_reader_recovers_by_itself() {
+fn reader_recovers_recording_of_killed_recorder() {
     let _place = beside();
     let killed = kill(5, false, &[(true, libc::SIGKILL), (false, libc::SIGKILL)]);
     Record::new().run("/bin/true", &[]).expect_code(0);
@@ -243,7 +243,7 @@ fn a_reader_recovers_by_itself() {
 /// The shared memory of a killed recorder may be damaged, by its program or otherwise. Every reader ends with
 /// a status, and the recording stays readable.
 #[test]
-fn damaged_shared_memory() {
+fn damaged_shared_memory_leaves_recording_readable() {
     let _place = beside();
     let killed = kill(3, false, &[(true, libc::SIGKILL), (false, libc::SIGKILL)]);
     let live = killed.output.parent().unwrap();
@@ -299,7 +299,7 @@ fn damaged_shared_memory() {
 
 /// `--sync`: another thread than the one that empties the rings writes each flush to the disk.
 #[test]
-fn flushes_go_to_the_disk() {
+fn sync_writes_flushes_to_disk_on_separate_thread() {
     if !skip::have("strace") {
         return skip::skip("no strace here: nobody saw what goes to the disk");
     }

@@ -22,7 +22,7 @@ while [ $(ls /dev/shm/flightline-*/*.proc | wc -l) -gt 3 ]; do sleep 0.2; done; 
 exec awk 'BEGIN { for (i = 0; i < 6000000; i++) s += i; exit 3 }'";
 
 #[test]
-fn a_recorder_that_cannot_keep_up() {
+fn processes_beyond_limit_are_reported_and_not_recorded() {
     // SAFETY: no arguments.
     let unshare = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-rm" };
     let small = "mount -t tmpfs -o size=64m none /dev/shm";

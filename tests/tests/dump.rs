@@ -86,7 +86,7 @@ fn jdks_agree(path: &Path) {
 }
 
 #[test]
-fn of_a_repository_while_it_is_written() {
+fn repository_is_dumped_while_it_is_written() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, out) = (folder.path().join("repo"), folder.path().join("out.jfr"));
@@ -129,7 +129,7 @@ fn of_a_repository_while_it_is_written() {
 }
 
 #[test]
-fn of_a_file_and_to_a_pipe() {
+fn file_recording_is_dumped_to_file_and_pipe() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let (path, out) = (folder.path().join("run.jfr"), folder.path().join("out.jfr"));
@@ -155,7 +155,7 @@ fn of_a_file_and_to_a_pipe() {
 
 /// Data before the window is left out: whole chunks, or exactly all earlier events.
 #[test]
-fn the_last_part() {
+fn last_option_dumps_only_time_window() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, out) = (folder.path().join("repo"), folder.path().join("out.jfr"));
@@ -193,7 +193,7 @@ fn the_last_part() {
 
 /// Two processes with a recording each: one file for each, or only the selected one.
 #[test]
-fn several_processes() {
+fn several_processes_are_dumped_together_or_separately() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let repository = folder.path().join("repo");
@@ -248,7 +248,7 @@ fn several_processes() {
 
 /// The recording of a killed recorder is completed, then copied.
 #[test]
-fn after_the_recorder_was_killed() {
+fn killed_recorder_data_is_recovered_before_dump() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, out) = (folder.path().join("repo"), folder.path().join("out.jfr"));
@@ -270,7 +270,7 @@ fn after_the_recorder_was_killed() {
 }
 
 #[test]
-fn at_a_signal_and_at_the_end() {
+fn dumps_are_written_on_signal_and_at_exit() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let (repository, dumps) = (folder.path().join("repo"), folder.path().join("dumps"));
@@ -344,7 +344,7 @@ impl Conditioned {
 }
 
 #[test]
-fn when_a_thread_is_stuck() {
+fn stuck_thread_triggers_dump() {
     let _place = beside();
     let program = victim::c("stuck", victim::OPTIMISED);
     let stuck = conditioned("stuck>2s", &program, &["run"], true);
@@ -357,7 +357,7 @@ fn when_a_thread_is_stuck() {
 }
 
 #[test]
-fn when_it_takes_much_memory_or_time() {
+fn rss_and_cpu_conditions_trigger_dump() {
     let _place = beside();
     let spins = victim::c("stuck", victim::OPTIMISED);
     let resident = conditioned("rss>64k", &spins, &["idle"], true);
@@ -368,7 +368,7 @@ fn when_it_takes_much_memory_or_time() {
 }
 
 #[test]
-fn when_the_program_fails() {
+fn failed_program_triggers_dump() {
     let _place = beside();
     let shell = Path::new("/bin/sh");
     let ended = conditioned("exit=3", shell, &["-c", "exit 3"], false);
@@ -396,7 +396,7 @@ fn when_the_program_fails() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_one_line() {
+fn invalid_dump_requests_are_reported_in_one_line() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out.jfr");

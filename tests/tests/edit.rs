@@ -72,7 +72,7 @@ fn whole_metadata_at(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn every_torn_prefix_is_read_by_the_jdk() {
+fn jdk_reads_repaired_file_of_every_truncated_prefix() {
     let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let (torn, repaired) = (dir.path().join("torn.jfr"), dir.path().join("out"));
@@ -123,7 +123,7 @@ fn every_torn_prefix_is_read_by_the_jdk() {
 }
 
 #[test]
-fn unfinished_files_give_all_their_events() {
+fn repair_recovers_all_events_of_unfinished_file() {
     let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -149,7 +149,7 @@ fn unfinished_files_give_all_their_events() {
 }
 
 #[test]
-fn apart_and_together_again() {
+fn disassemble_and_assemble_round_trip() {
     let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     for name in ["jdk17-multichunk", "jdk25-multichunk"] {
@@ -167,7 +167,7 @@ fn apart_and_together_again() {
 }
 
 #[test]
-fn scrubbed_as_the_jdk_scrubs() {
+fn scrub_matches_jdk_scrub() {
     let _place = beside();
     let Some(jdk) = jdks().into_iter().find(|jdk| jdk != Path::new("")) else {
         return skip::skip("no JDK 25 here: its scrub was not compared");
@@ -201,7 +201,7 @@ fn scrubbed_as_the_jdk_scrubs() {
 }
 
 #[test]
-fn what_is_scrubbed_is_not_in_the_file_any_more() {
+fn scrubbed_strings_are_absent_from_file() {
     let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out.jfr");
@@ -221,7 +221,7 @@ fn what_is_scrubbed_is_not_in_the_file_any_more() {
 }
 
 #[test]
-fn two_cuts_are_the_whole() {
+fn two_adjacent_cuts_contain_all_events() {
     let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     for name in ["jdk17-multichunk", "jdk25", "ap-native-wall"] {
@@ -249,7 +249,7 @@ fn two_cuts_are_the_whole() {
 /// The events that describe the recording come from the chunks of the range, not from later ones, although
 /// the time of `jdk.ActiveRecording` extends from before the range into them.
 #[test]
-fn a_cut_is_not_described_by_what_is_behind_it() {
+fn cut_excludes_settings_of_later_chunks() {
     let _place = beside();
     const NAMES: [&str; 2] = ["jdk17-multichunk", "jdk25-multichunk"];
     let dir = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ fn last_chunk(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn repaired() {
+fn readers_agree_on_repaired_recording() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -112,7 +112,7 @@ fn repaired() {
 }
 
 #[test]
-fn cut_in_two() {
+fn readers_agree_on_recording_cut_in_two() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -139,7 +139,7 @@ fn cut_in_two() {
 
 /// One chunk has its last events there, and the next one has begun: both are cut at the same time.
 #[test]
-fn cut_where_two_chunks_meet() {
+fn readers_agree_on_cut_at_chunk_boundary() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -155,7 +155,7 @@ fn cut_where_two_chunks_meet() {
 }
 
 #[test]
-fn scrubbed() {
+fn readers_agree_on_scrubbed_recording() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -173,7 +173,7 @@ fn scrubbed() {
 
 /// A recording of another program, with another clock and other constants for the same ids.
 #[test]
-fn joined_with_ids_and_clock_of_their_own() {
+fn readers_agree_on_assembly_with_different_ids_and_clocks() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -196,7 +196,7 @@ fn joined_with_ids_and_clock_of_their_own() {
 
 /// JMC merges two chunks that start at the same time, so one of two such recordings gets a different start.
 #[test]
-fn joined_with_the_same_start() {
+fn readers_agree_on_assembly_with_same_start_time() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -236,7 +236,7 @@ fn printed(jfr: &Path, files: &[&Path]) -> Vec<String> {
 
 /// Every event and field, with a clock of 1 GHz joined to one of 2.6 GHz and the reverse.
 #[test]
-fn joined_field_by_field() {
+fn assembly_preserves_every_field_across_clocks() {
     let _place = beside();
     let Some(jdk) = foreign::jdk(25) else { return };
     let jfr = jdk.join("bin/jfr");

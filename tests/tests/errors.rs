@@ -61,14 +61,14 @@ fn foreign_program(folder: &Path, class: u8, machine: u16) -> PathBuf {
 }
 
 #[test]
-fn missing_program() {
+fn missing_program_exits_with_127() {
     let _place = beside();
     let (finished, _) = record("no-such-program-anywhere", &[]);
     expect_message(&finished, 127, &["no-such-program-anywhere", "not found"]);
 }
 
 #[test]
-fn the_closing_line_names_what_is_there_afterwards() {
+fn closing_line_names_files_that_exist() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let closing = |options: &[&str]| {
@@ -102,7 +102,7 @@ fn the_closing_line_names_what_is_there_afterwards() {
 }
 
 #[test]
-fn not_executable() {
+fn non_executable_program_exits_with_126() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain.txt");
@@ -114,7 +114,7 @@ fn not_executable() {
 }
 
 #[test]
-fn static_program() {
+fn static_program_is_rejected_for_alloc_engine() {
     let _place = beside();
     let program = victim::c("ticking", &["-O2", "-static"]);
     let mut command = Command::new(victim::flightline());
@@ -126,7 +126,7 @@ fn static_program() {
 }
 
 #[test]
-fn foreign_architecture() {
+fn program_of_foreign_architecture_is_rejected() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     // EM_386 in ELF32, EM_PPC64, and the other one of x86_64 and aarch64.
@@ -139,7 +139,7 @@ fn foreign_architecture() {
 
 /// Root records such programs from outside (`outside.rs`); other users get an error before the start.
 #[test]
-fn setuid_program() {
+fn setuid_program_is_rejected_for_other_users() {
     let _place = beside();
     // SAFETY: geteuid has no effects.
     if unsafe { libc::geteuid() } == 0 {
@@ -154,7 +154,7 @@ fn setuid_program() {
 /// A child that cannot be recorded (not even from outside, which gives CPU time only) runs as usual and is
 /// reported.
 #[test]
-fn static_child() {
+fn static_child_runs_and_is_reported_as_unrecorded() {
     let _place = beside();
     let child = victim::c("ticking", &["-O2", "-static"]);
     let spawner = victim::c("spawner", victim::OPTIMISED);
@@ -169,7 +169,7 @@ fn static_child() {
 }
 
 #[test]
-fn status_and_signals_are_passed_on() {
+fn exit_status_and_signals_are_passed_through() {
     let _place = beside();
     for (script, code) in [("exit 0", 0), ("exit 42", 42), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
         let (finished, folder) = record("/bin/sh", &["-c", script]);
@@ -179,7 +179,7 @@ fn status_and_signals_are_passed_on() {
 }
 
 #[test]
-fn unwritable_output() {
+fn unwritable_output_fails_before_program_starts() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for path in
@@ -197,7 +197,7 @@ fn unwritable_output() {
 /// Disk full while recording: the program runs to its own exit status, and the file contains the data up to
 /// then and is readable.
 #[test]
-fn disk_full() {
+fn full_disk_retains_earlier_data_and_program_status() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().rate(10_000);
@@ -236,7 +236,7 @@ fn disk_full() {
 }
 
 #[test]
-fn device_full() {
+fn full_device_is_reported_and_program_continues() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().output("/dev/full");
@@ -250,7 +250,7 @@ fn device_full() {
 
 /// A reader that closes the pipe: no SIGPIPE, no hang, the program's own status.
 #[test]
-fn reader_goes_away() {
+fn closed_pipe_does_not_stop_program() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().rate(5000).output("-");
@@ -270,7 +270,7 @@ fn reader_goes_away() {
 
 /// With `-o -` the recording alone is on stdout; the program's own output goes to stderr.
 #[test]
-fn output_to_a_pipe() {
+fn output_dash_writes_only_recording_to_stdout() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let record = Record::new().output("-");
@@ -288,7 +288,7 @@ fn output_to_a_pipe() {
 }
 
 #[test]
-fn recordings_are_private() {
+fn recordings_are_readable_only_by_owner() {
     let _place = beside();
     let (finished, folder) = record("/bin/true", &[]);
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
@@ -298,7 +298,7 @@ fn recordings_are_private() {
 
 /// An invalid recording: file, offset and the bytes read there; status 1.
 #[test]
-fn bad_recordings() {
+fn invalid_recordings_are_reported_with_offset() {
     let _place = beside();
     let (finished, folder) = record(victim::c("ticking", victim::OPTIMISED), &["100"]);
     assert_eq!(finished.code(), 23);
@@ -334,7 +334,7 @@ fn bad_recordings() {
 }
 
 #[test]
-fn usage_errors() {
+fn usage_errors_exit_with_status_2() {
     let _place = beside();
     for args in [
         &["record"][..],
@@ -351,7 +351,7 @@ fn usage_errors() {
 
 /// A recording that cannot be drawn afterwards is refused before the program starts, and no page is written.
 #[test]
-fn an_engine_that_is_refused_fails_before_the_program_starts() {
+fn refused_engine_fails_before_program_starts() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(victim::flightline());
@@ -363,7 +363,7 @@ fn an_engine_that_is_refused_fails_before_the_program_starts() {
 }
 
 #[test]
-fn names_of_pictures_are_refused_for_recordings() {
+fn image_extensions_are_rejected_as_record_output() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for (name, remedy) in [("x.svg", "--flame x.svg"), ("x.HTML", "--flame x.HTML"), ("x.folded", "fold")] {
@@ -376,7 +376,7 @@ fn names_of_pictures_are_refused_for_recordings() {
 
 /// If a session directory has no space for a program, the next directory is used.
 #[test]
-fn a_full_shared_memory_is_not_used() {
+fn full_shared_memory_falls_back_to_next_directory() {
     let _place = beside();
     // SAFETY: no preconditions.
     let unshare = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-rm" };
@@ -397,7 +397,7 @@ fn a_full_shared_memory_is_not_used() {
 }
 
 #[test]
-fn flame_of_what_cannot_be_drawn_is_refused() {
+fn flame_option_is_rejected_for_streams_and_patterns() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -420,7 +420,7 @@ fn flame_of_what_cannot_be_drawn_is_refused() {
 /// The recording of `--flame` is in a private folder, which is removed. The program's name may look like an
 /// option.
 #[test]
-fn flame_alone_leaves_nothing_but_the_page() {
+fn flame_without_output_leaves_only_page() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let (programs, scratch) = (folder.path().join("programs"), folder.path().join("scratch"));

@@ -49,7 +49,7 @@ fn faults(period: u64) {
 }
 
 #[test]
-fn every_page_fault() {
+fn page_faults_match_kernel_count_at_period_1() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: page faults");
     }
@@ -57,7 +57,7 @@ fn every_page_fault() {
 }
 
 #[test]
-fn every_23rd_page_fault() {
+fn page_faults_match_kernel_count_at_period_23() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: page faults");
     }
@@ -65,7 +65,7 @@ fn every_23rd_page_fault() {
 }
 
 #[test]
-fn context_switches() {
+fn context_switches_match_kernel_count() {
     if !skip::perf_allowed(true) {
         return skip::skip("kernel events are not allowed: context switches");
     }
@@ -87,7 +87,7 @@ fn context_switches() {
 
 /// More calls than signals can report: the period is widened during the run, and the counts stay right.
 #[test]
-fn every_call_of_malloc() {
+fn malloc_uprobe_events_match_number_of_calls() {
     let _place = beside();
     let program = victim::c("counted", victim::OPTIMISED);
     let recorded = Record::new().option("-e").option("uprobe:libc.so.6:malloc").run(program, &["100"]);
@@ -106,7 +106,7 @@ fn every_call_of_malloc() {
 /// Two events and CPU time at once do not disturb each other. (The periods do not resonate with the 200
 /// faults in a row.)
 #[test]
-fn together_with_cpu_time() {
+fn perf_events_and_cpu_samples_do_not_affect_each_other() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: several events");
     }
@@ -131,7 +131,7 @@ fn together_with_cpu_time() {
 
 /// An event that this machine cannot count is reported in one line that says what to do.
 #[test]
-fn what_cannot_be_counted_is_told() {
+fn unsupported_events_are_reported_in_one_line() {
     let _place = beside();
     let program = victim::c("counted", victim::OPTIMISED);
     for (event, word) in [

@@ -64,7 +64,7 @@ fn between(what: &str, value: u64, low: u64, high: u64) {
 }
 
 #[test]
-fn every_engine_tells_what_the_program_did() {
+fn all_engines_at_once_record_expected_amounts() {
     let _place = beside();
     let Some(recorded) = record() else { return };
     let path = &recorded.path;
@@ -92,7 +92,7 @@ fn every_engine_tells_what_the_program_did() {
 }
 
 #[test]
-fn the_jdk_reads_every_event_of_every_engine() {
+fn jdk_reads_every_event_of_every_engine() {
     let _place = beside();
     let homes = [17, 25].map(foreign::jdk);
     let [Some(old), Some(new)] = homes else { return };
@@ -110,7 +110,7 @@ fn the_jdk_reads_every_event_of_every_engine() {
 
 /// The same through a pipe: all recorded events reach a reader of the stream, with type, stack and checksums.
 #[test]
-fn a_reader_of_the_pipe_gets_events_of_every_engine() {
+fn pipe_reader_receives_events_of_every_engine() {
     let _place = beside();
     let Some(program) = victim::cpp("everything", &["-O1", "-pthread"]) else { return };
     let record = Record::new().option("--all").option("--flush").option("100ms").output("-");

@@ -248,7 +248,7 @@ fn export(path: &Path, args: &[&str]) -> Command {
 }
 
 #[test]
-fn an_opentelemetry_collector_takes_all_there_is() {
+fn opentelemetry_collector_accepts_all_exported_data() {
     if !foreign::ready() {
         return;
     }
@@ -296,7 +296,7 @@ fn an_opentelemetry_collector_takes_all_there_is() {
 }
 
 #[test]
-fn an_opentelemetry_collector_takes_what_convert_sums_up() {
+fn opentelemetry_collector_accepts_converted_totals() {
     if !foreign::ready() {
         return;
     }
@@ -348,7 +348,7 @@ fn members(pairs: &[Value]) -> Value {
 }
 
 #[test]
-fn a_foreign_receiver_of_fluentds_protocol_takes_every_row() {
+fn fluent_forward_receiver_accepts_every_row() {
     if !foreign::ready() {
         return;
     }
@@ -396,7 +396,7 @@ fn a_foreign_receiver_of_fluentds_protocol_takes_every_row() {
 }
 
 #[test]
-fn pprof_reads_what_was_recorded() {
+fn go_pprof_reads_exported_profile() {
     let _place = beside();
     if !skip::have("go") {
         return skip::skip("go is not installed");
@@ -483,7 +483,7 @@ func main() {
 "#;
 
 #[test]
-fn labels_of_gos_profiles_choose_what_pprof_chooses() {
+fn label_option_selects_same_samples_as_go_pprof() {
     let _place = beside();
     if !skip::have("go") {
         return skip::skip("go is not installed");

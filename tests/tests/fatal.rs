@@ -60,7 +60,7 @@ fn counted(spans: &[Span], event: &str) -> i64 {
 }
 
 #[test]
-fn every_thread_has_a_last_sample() {
+fn fatal_signal_records_last_sample_of_every_thread() {
     let _place = beside();
     let (mut came, mut due) = (0, 0);
     for (how, signo, name, reason, leaf) in WAYS {
@@ -105,7 +105,7 @@ fn every_thread_has_a_last_sample() {
 }
 
 #[test]
-fn a_timer_alone_says_the_same() {
+fn timer_engine_records_last_samples_of_fatal_signal() {
     let _place = beside();
     for how in ["segv", "abort", "trap"] {
         let (_, signo, name, ..) = *WAYS.iter().find(|way| way.0 == how).unwrap();
@@ -120,7 +120,7 @@ fn a_timer_alone_says_the_same() {
 /// Asserts what a core file shows: the last delivery has the number, reason, address and registers of the
 /// first.
 #[test]
-fn the_parent_sees_the_same_death() {
+fn parent_observes_same_termination_with_recorder() {
     let _place = beside();
     for (how, signo, ..) in WAYS {
         let truth = record("auto", &["traced", how]).expect_code(0).truth();
@@ -165,7 +165,7 @@ fn notes_of(core: &[u8]) -> Option<([i32; 2], u64, Vec<u64>)> {
 
 /// The existence of a core file and its signal information do not change with a recorder.
 #[test]
-fn core_files_are_the_same() {
+fn core_file_is_same_with_recorder() {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let pattern = pattern.trim();
     if pattern.is_empty() || pattern.contains(['|', '/', '%']) {
@@ -227,7 +227,7 @@ fn summary(recorded: &Recorded) -> String {
 }
 
 #[test]
-fn a_summary_says_how_it_ended() {
+fn summary_reports_fatal_signal() {
     let _place = beside();
     let recorded = record("auto", &["die", "segv"]).expect_code(139);
     let text = summary(&recorded);
@@ -248,7 +248,7 @@ fn a_summary_says_how_it_ended() {
 }
 
 #[test]
-fn handlers_of_the_program_find_what_they_asked_for() {
+fn signals_caught_by_program_reach_its_handler() {
     let _place = beside();
     for (what, code, handled) in
         [("plain", 0, 3000), ("alternate", 0, 3000), ("overflow", 0, 20), ("mend", 0, 3000), ("signal", 0, 1)]
@@ -273,7 +273,7 @@ fn handlers_of_the_program_find_what_they_asked_for() {
 }
 
 #[test]
-fn handlers_that_let_the_process_die_after_all() {
+fn handler_that_reraises_leaves_fatal_sample() {
     let _place = beside();
     for what in ["again", "once"] {
         let recorded = record("auto", &["handle", what]).expect_code(128 + 11);
@@ -288,13 +288,13 @@ fn handlers_that_let_the_process_die_after_all() {
 }
 
 #[test]
-fn children_of_vfork_keep_their_hands_off() {
+fn vfork_children_do_not_change_signal_state_of_parent() {
     let _place = beside();
     record("auto", &["handle", "spawn"]).expect_code(0);
 }
 
 #[test]
-fn off_unless_asked_for() {
+fn fatal_signals_are_not_recorded_by_default() {
     let _place = beside();
     let program = victim::c("fatal", OPTIMISED);
     let recorded = Record::new().run(&program, &["die", "segv"]).expect_code(139);
@@ -319,7 +319,7 @@ fn javas() -> Vec<PathBuf> {
 }
 
 #[test]
-fn faults_of_a_virtual_machine_become_its_exceptions() {
+fn jvm_faults_become_java_exceptions() {
     let _place = beside();
     for java in javas() {
         let classes = victim::java_classes(Path::new("javac"), "Faults", &["--release", "17"]);
@@ -340,7 +340,7 @@ fn faults_of_a_virtual_machine_become_its_exceptions() {
 }
 
 #[test]
-fn guests_stay_what_they_are() {
+fn signal_programs_behave_as_without_recorder() {
     let _place = beside();
     let cases: [&[&str]; 14] = [
         &["handler-trap"],
@@ -362,7 +362,7 @@ fn guests_stay_what_they_are() {
 }
 
 #[test]
-fn guests_that_restrict_themselves() {
+fn restricted_programs_behave_as_without_recorder() {
     let _place = beside();
     let cases: [&[&str]; 7] = [
         &["all-exec"],

@@ -93,7 +93,7 @@ fn every_file_is_listed_and_unchanged() {
 }
 
 #[test]
-fn every_expectation_has_its_recording() {
+fn every_expectation_file_has_recording() {
     let _place = beside();
     let names: Vec<String> = recordings().iter().map(|p| name(p)).collect();
     for entry in fs::read_dir(fixtures().join("expected")).unwrap() {
@@ -118,7 +118,7 @@ const FOUND_BY_US: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn our_reader_sees_what_foreign_readers_see() {
+fn our_reader_agrees_with_foreign_readers() {
     let _place = beside();
     let mut wrong = Vec::new();
     for path in recordings() {
@@ -156,7 +156,7 @@ fn our_reader_sees_what_foreign_readers_see() {
 }
 
 #[test]
-fn names_beyond_the_basic_plane_are_read() {
+fn thread_names_outside_basic_multilingual_plane_are_read() {
     let _place = beside();
     for name in ["jdk17", "jdk25", "ap-java-cpu"] {
         let contents = canonical::of_file(&fixtures().join(format!("recordings/{name}.jfr"))).unwrap();
@@ -169,7 +169,7 @@ fn names_beyond_the_basic_plane_are_read() {
 /// The recoverable part of a damaged recording, which no foreign reader reads, and the message about the
 /// rest.
 #[test]
-fn damaged_recordings_give_what_they_hold() {
+fn damaged_recordings_yield_recoverable_samples_and_warning() {
     let _place = beside();
     let table: &[(&str, usize, Option<&str>)] = &[
         ("cases/11_unknown_pool_type", 5, Some("not declared in the metadata (at offset 4097")),

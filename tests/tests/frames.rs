@@ -102,7 +102,7 @@ fn in_main(recording: &Path) -> Vec<Vec<Frame>> {
 }
 
 #[test]
-fn inlined_functions_and_lines() {
+fn inlined_functions_have_names_and_lines() {
     let _place = beside();
     for flags in [&["-O2"][..], &["-O2", "-gdwarf-4", "-gz"]] {
         let recorded = record(victim::c("inlined", flags), &["0.6"]);
@@ -134,7 +134,7 @@ fn stripped(folder: &Path, link: bool) -> PathBuf {
 }
 
 #[test]
-fn debug_link_beside_the_program() {
+fn debug_link_next_to_program_provides_inlined_functions() {
     let _place = beside();
     let recording = Record::new();
     let program = stripped(recording.folder(), true);
@@ -145,7 +145,7 @@ fn debug_link_beside_the_program() {
 /// Recorded without symbols, which are added later by build id: by another process, after the program has
 /// ended.
 #[test]
-fn names_added_later() {
+fn symbolize_adds_names_by_build_id() {
     let _place = beside();
     let recording = Record::new();
     let program = stripped(recording.folder(), false);
@@ -190,7 +190,7 @@ fn names_added_later() {
 }
 
 #[test]
-fn mistakes_of_symbolize_are_told() {
+fn symbolize_errors_are_reported_in_one_line() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let no_recording = folder.path().join("x.jfr");
@@ -251,20 +251,20 @@ fn shares(how: &str, tolerance: f64) -> (Vec<String>, Vec<Vec<Frame>>) {
 }
 
 #[test]
-fn run_time_code_by_perf_map() {
+fn jit_code_is_named_by_perf_map() {
     let _place = beside();
     run_time_code("map", 5.0);
 }
 
 /// The names are written after all samples: samples in nameless code have waited.
 #[test]
-fn run_time_code_named_at_the_end() {
+fn jit_code_is_named_by_perf_map_written_at_exit() {
     let _place = beside();
     run_time_code("late", 5.0);
 }
 
 #[test]
-fn run_time_code_by_jitdump() {
+fn jit_code_has_names_and_lines_by_jitdump() {
     let _place = beside();
     let stacks = run_time_code("dump", 5.0);
     for (name, line) in [("py::alpha:/srv/a.py", 100), ("JS:*beta /srv/b.js:3:1", 101), ("gamma", 102)] {
@@ -276,7 +276,7 @@ fn run_time_code_by_jitdump() {
 /// Code that replaces other code at the same addresses gets its own samples. The recorder may read the map
 /// late, so the tolerance is wide. Without versions of addresses all samples would go to one of the two.
 #[test]
-fn run_time_code_in_the_place_of_other() {
+fn replaced_jit_code_has_its_own_samples() {
     let _place = beside();
     // If the drain waits for a processor, it reads the map even later.
     let within = (0..3).any(|_| shares("reused", 12.0).0.is_empty());
@@ -293,7 +293,7 @@ fn expect_whole(recorded: &Recorded) {
 }
 
 #[test]
-fn python_functions_by_its_perf_trampoline() {
+fn python_functions_are_named_by_perf_trampoline() {
     let _place = beside();
     let mut candidates: Vec<PathBuf> =
         ["python3", "python3.12", "python3.13", "python3.14"].map(PathBuf::from).into();
@@ -323,7 +323,7 @@ fn python_functions_by_its_perf_trampoline() {
 }
 
 #[test]
-fn javascript_functions_of_node() {
+fn javascript_functions_of_node_are_named() {
     let _place = beside();
     if !skip::have("node") {
         return eprintln!("\n*** NOT TESTED: no node here ***\n");

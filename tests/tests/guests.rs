@@ -18,14 +18,14 @@ fn same(program: &Path, cases: &[&[&str]]) {
 }
 
 #[test]
-fn programs_with_the_same_signals() {
+fn programs_using_same_signals_behave_as_without_recorder() {
     let _place = beside();
     let program = victim::c("guest_signals", OPTIMISED);
     same(&program, guest::SIGNALS);
 }
 
 #[test]
-fn programs_that_fork_execute_and_restrict_themselves() {
+fn forking_and_restricted_programs_behave_as_without_recorder() {
     let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
     same(
@@ -60,7 +60,7 @@ fn programs_that_fork_execute_and_restrict_themselves() {
 /// After a seccomp request that the kernel refuses, the timer of the process may be restarted only if it is
 /// used for CPU time.
 #[test]
-fn no_engine_begins_anothers_timer() {
+fn no_engine_starts_timer_of_another_engine() {
     let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
     let alone = run(Command::new(&program).arg("refused"), LIMIT).expect_success("refused").stdout_text();
@@ -86,7 +86,7 @@ fn execs_at_10_khz_leave_no_pending_signal() {
 }
 
 #[test]
-fn programs_with_threads_stacks_and_modules() {
+fn programs_with_threads_and_modules_behave_as_without_recorder() {
     let _place = beside();
     let program = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
     let modules: Vec<String> = victim::modules(2).iter().map(|m| m.to_string_lossy().into_owned()).collect();
@@ -97,7 +97,7 @@ fn programs_with_threads_stacks_and_modules() {
 
 /// The object's exports are those in `exports.txt`.
 #[test]
-fn exports_are_listed() {
+fn library_exports_match_exports_txt() {
     let _place = beside();
     let library = victim::flightline().with_file_name("libflightline.so");
     let listed = include_str!("../../recorder/preload/exports.txt");
@@ -116,7 +116,7 @@ fn exports_are_listed() {
 
 /// The C API: a running program with threads records itself, twice.
 #[test]
-fn a_program_records_itself() {
+fn program_records_itself_by_c_api() {
     let _place = beside();
     let bin = victim::flightline();
     let folder = bin.parent().unwrap().to_string_lossy().into_owned();
@@ -158,7 +158,7 @@ fn a_program_records_itself() {
 
 /// Preloaded by hand, without `flightline record`.
 #[test]
-fn a_bare_preload_starts_its_own_recorder() {
+fn bare_preload_starts_its_own_recorder() {
     let _place = beside();
     let bin = victim::flightline();
     let library = bin.with_file_name("libflightline.so");

@@ -63,7 +63,7 @@ pub fn has_extension(path: &Path, of: &[&str]) -> bool {
 }
 
 #[test]
-fn no_file_is_long_without_a_reason() {
+fn no_file_exceeds_length_limit_without_reason() {
     let long: Vec<String> = files()
         .iter()
         .filter(|path| has_extension(path, &SOURCES))
@@ -100,7 +100,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn no_function_is_long_without_a_reason() {
+fn no_function_exceeds_length_limit_without_reason() {
     let (mut long, mut seen) = (Vec::new(), 0);
     for path in files() {
         let shown = path.display().to_string();
@@ -122,7 +122,7 @@ fn no_function_is_long_without_a_reason() {
 }
 
 #[test]
-fn nothing_is_named_after_nothing() {
+fn no_file_has_meaningless_name() {
     let nothing: Vec<PathBuf> = files()
         .into_iter()
         .filter(|path| {
@@ -137,7 +137,7 @@ fn nothing_is_named_after_nothing() {
 
 /// Files that begin with `#!` are executable, and no others.
 #[test]
-fn scripts_can_be_executed() {
+fn only_scripts_are_executable() {
     let bits = |path: &Path| fs::metadata(root().join(path)).unwrap().permissions().mode() & 0o111;
     let begins = |path: &Path| fs::read(root().join(path)).unwrap().starts_with(b"#!/");
     let wrong: Vec<PathBuf> = files().into_iter().filter(|path| begins(path) != (bits(path) != 0)).collect();
@@ -148,7 +148,7 @@ fn scripts_can_be_executed() {
 }
 
 #[test]
-fn every_crate_has_the_lints_of_the_house() {
+fn every_crate_uses_workspace_lints() {
     let manifest = text(Path::new("Cargo.toml"));
     for lint in ["undocumented_unsafe_blocks = \"deny\"", "unsafe_op_in_unsafe_fn = \"deny\""] {
         assert!(manifest.contains(lint), "{lint}");
@@ -217,7 +217,7 @@ fn normal(path: &Path) -> PathBuf {
 
 /// Every link refers to an existing file and heading, and every document can be reached from the README.
 #[test]
-fn links_in_documents_lead_somewhere() {
+fn document_links_resolve_and_every_document_is_linked() {
     let documents: BTreeSet<PathBuf> =
         files().into_iter().filter(|path| has_extension(path, &["md"])).collect();
     let (mut lost, mut reached) = (Vec::new(), BTreeSet::from([PathBuf::from("README.md")]));
@@ -262,7 +262,7 @@ fn links_in_documents_lead_somewhere() {
 /// The comment in `.ci/long` and its list of steps agree. Each step has a committed result, or names a
 /// document that contains it.
 #[test]
-fn long_steps_are_told_and_have_results() {
+fn long_ci_steps_are_documented_and_have_results() {
     let long = text(Path::new(".ci/long"));
     let mut told: BTreeMap<&str, String> = BTreeMap::new();
     let mut last = "";
@@ -287,7 +287,7 @@ fn long_steps_are_told_and_have_results() {
 
 /// Documents do not contain paths of this machine or addresses of its registries.
 #[test]
-fn no_document_knows_this_machine() {
+fn documents_contain_no_machine_specific_paths() {
     let mut found = Vec::new();
     // Assembled here, because this file is checked too.
     let theirs = [["/ro", "ot/"].concat(), ["/home", "/runner"].concat(), ["index.cra", "tes.io"].concat()];

@@ -43,7 +43,7 @@ fn handlers_do_not_allocate() {
 
 /// The check itself works: an allocation in a handler aborts.
 #[test]
-fn the_fence_can_fail() {
+fn allocation_in_handler_is_detected() {
     let _place = beside();
     let (code, _, stderr) = fence("auto", &["0.3", "break"]);
     assert_eq!(code, 128 + libc::SIGABRT, "{stderr}");

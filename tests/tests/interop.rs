@@ -46,7 +46,7 @@ fn runs(service: &Served) -> Vec<Value> {
 }
 
 #[test]
-fn a_profile_is_pulled_as_from_a_program_of_go() {
+fn profile_is_pulled_by_go_pprof_paths() {
     if !skip::have_python() {
         return;
     }
@@ -93,7 +93,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
 }
 
 #[test]
-fn of_a_program_that_does_nothing_a_profile_without_samples_is_pulled() {
+fn idle_program_returns_profile_without_samples() {
     let _place = beside();
     let service = Served::start(&["--profiling", "--heartbeat", HEARTBEAT]);
     let _agent = service.agent(&[], &["sleep", "1000"]);
@@ -110,7 +110,7 @@ fn of_a_program_that_does_nothing_a_profile_without_samples_is_pulled() {
 }
 
 #[test]
-fn who_pulls_and_goes_away_ends_the_run() {
+fn run_ends_when_pulling_client_disconnects() {
     if !skip::have_python() {
         return;
     }
@@ -154,7 +154,7 @@ fn kept(service: &Served, name: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_others_push_weighs_what_it_weighed() {
+fn pushed_profiles_preserve_weights() {
     if !skip::have_python() {
         return;
     }
@@ -217,7 +217,7 @@ const TOKEN: &str = "0123456789abcdef-secret";
 const HOSTILE: &str = "a\nforged {\"event\":\"x\"}\u{1b}[31m\u{9b}2J\r\u{202e}";
 
 #[test]
-fn the_log_is_a_line_of_json_for_each_thing_and_keeps_secrets() {
+fn log_is_one_json_line_per_event_without_secrets() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
@@ -293,7 +293,7 @@ fn the_log_is_a_line_of_json_for_each_thing_and_keeps_secrets() {
 }
 
 #[test]
-fn what_is_recorded_is_passed_on_with_its_labels() {
+fn recordings_are_forwarded_with_labels() {
     if !skip::have_python() {
         return;
     }

@@ -26,14 +26,14 @@ fn record(program: &Path, threshold: &str) -> Recorded {
 }
 
 #[test]
-fn reads_and_writes_of_known_length() {
+fn reads_and_writes_have_known_durations() {
     let _place = beside();
     known_lengths(&record(&victim::c("io_waits", OPTIMISED), "io@3ms"), false);
 }
 
 /// The same from the kernel's tracepoints, at the system calls themselves.
 #[test]
-fn system_calls_of_known_length() {
+fn syscall_io_records_known_durations() {
     if skip::not_root("system calls of others are for root") {
         return;
     }
@@ -118,7 +118,7 @@ fn known_lengths(recorded: &Recorded, by_kernel: bool) {
 
 /// Connections: delayed, timed out, refused at once, non-blocking.
 #[test]
-fn connections_of_known_length() {
+fn connections_have_known_durations_and_errors() {
     let _place = beside();
     let program = victim::c("connects", OPTIMISED);
     let recorded = record(&program, "io@0ms");
@@ -160,7 +160,7 @@ fn connections_of_known_length() {
 
 /// With no threshold every call is recorded: as many as the program made, including errors.
 #[test]
-fn every_call_without_a_threshold() {
+fn zero_threshold_records_every_call() {
     let _place = beside();
     let program = victim::c("io_waits", OPTIMISED);
     let recorded = Record::new().option("-e").option("io@0ms").option("--ring-size").option("64M");
@@ -182,7 +182,7 @@ fn every_call_without_a_threshold() {
 
 /// The engine changes nothing that the program can see, and records nothing unless it is selected.
 #[test]
-fn not_asked_for_not_recorded() {
+fn io_is_not_recorded_by_default() {
     let _place = beside();
     let program = victim::c("io_waits", OPTIMISED);
     let recorded = Record::new().run(program, &[]).expect_code(0);
@@ -202,7 +202,7 @@ fn traced(options: &[&str], program: impl AsRef<Path>, arguments: &[&str]) -> Re
 
 /// A program of another project that reports its own transfers.
 #[test]
-fn every_system_call_of_dd() {
+fn every_system_call_of_dd_is_recorded() {
     if skip::not_root("system calls of others are for root") {
         return;
     }
@@ -261,7 +261,7 @@ impl Drop for Busy {
 
 /// The kernel's count of bytes written to the disk is the sum of the requests.
 #[test]
-fn requests_to_a_disk() {
+fn disk_request_bytes_match_kernel_count() {
     if skip::not_root("requests of others to disks are for root") {
         return;
     }
@@ -299,7 +299,7 @@ fn requests_to_a_disk() {
 
 /// Growth of address space by function, exact to the byte.
 #[test]
-fn growth_of_memory() {
+fn address_space_growth_is_exact_by_function() {
     if skip::not_root("system calls of others are for root") {
         return;
     }
@@ -325,7 +325,7 @@ fn growth_of_memory() {
 
 /// The error names the option that requests the impossible.
 #[test]
-fn refusals() {
+fn conflicting_io_options_are_rejected() {
     let _place = beside();
     let refused = |options: &[&str], said: &str| {
         let record = options.iter().fold(Record::new(), |record, option| record.option(*option));

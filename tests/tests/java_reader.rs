@@ -80,7 +80,7 @@ fn compared(finished: &Finished) -> Vec<Compared> {
 }
 
 #[test]
-fn every_field_of_every_fixture_is_what_the_jdk_reads() {
+fn every_field_of_every_fixture_matches_jdk() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
@@ -122,7 +122,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
 
 /// Compares with our own decoder, also for recordings that no JDK reads correctly.
 #[test]
-fn samples_of_every_fixture_are_those_of_our_decoder() {
+fn samples_of_every_fixture_match_rust_decoder() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let all: Vec<PathBuf> = fixtures("cases").into_iter().chain(fixtures("recordings")).collect();
@@ -138,7 +138,7 @@ fn samples_of_every_fixture_are_those_of_our_decoder() {
 
 /// J19: waiting, polling and subscribing give the same events, each once, also to several subscribers.
 #[test]
-fn blocking_polling_and_flow_give_the_same_events() {
+fn blocking_polling_and_flow_return_same_events() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
 
 /// Samples arrive during the stream, and all of them are there at its end.
 #[test]
-fn a_live_pipe_of_our_recorder() {
+fn live_recorder_pipe_delivers_all_samples() {
     let Some(java) = JavaReader::ready() else { return };
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn a_live_pipe_of_our_recorder() {
 
 /// Over a Unix socket (JVMs before Java 16 fail), and over TCP.
 #[test]
-fn sockets() {
+fn unix_and_tcp_sockets_deliver_all_samples() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -268,7 +268,7 @@ fn sockets() {
 /// J15: a Java program states the values of `System.nanoTime()` between which it worked, and all of its
 /// samples are between them.
 #[test]
-fn times_are_those_of_system_nano_time() {
+fn sample_times_match_system_nano_time() {
     let Some(java) = JavaReader::ready() else { return };
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ fn times_are_those_of_system_nano_time() {
 
 /// J22: the reader skips unknown fields and types. J6: it reports damage, and all other data is unchanged.
 #[test]
-fn unknown_fields_and_types_do_no_harm() {
+fn unknown_fields_and_types_are_skipped() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     for name in [
@@ -338,7 +338,7 @@ fn unknown_fields_and_types_do_no_harm() {
 }
 
 #[test]
-fn damaged_streams_give_what_is_sound() {
+fn damaged_streams_yield_intact_events() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -348,7 +348,7 @@ fn damaged_streams_give_what_is_sound() {
 }
 
 #[test]
-fn hostile_input_ends_in_bounded_memory() {
+fn hostile_input_is_read_in_bounded_memory() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ fn ticks() -> String {
 
 /// SIGKILL of the drain: the program runs to its end with the same output and status.
 #[test]
-fn the_program_does_not_notice_the_drains_death() {
+fn killed_drain_does_not_affect_program() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let work = r#""$0" 300 > out.txt; echo $? > status.txt"#;
@@ -71,7 +71,7 @@ const START_NS: u64 = 100_000_000;
 
 /// SIGKILL of the program: all samples of its handlers are recorded, up to the last one of each thread.
 #[test]
-fn what_was_taken_survives_the_programs_death() {
+fn samples_of_killed_program_are_recorded() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     for instant in instants(12, 500.0) {
@@ -110,7 +110,7 @@ fn what_was_taken_survives_the_programs_death() {
 
 /// SIGKILL of both: the file is readable and at most about one flush interval is missing.
 #[test]
-fn the_file_survives_both_deaths() {
+fn file_is_readable_after_program_and_drain_are_killed() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     let mut left = Vec::new();
@@ -148,7 +148,7 @@ fn the_file_survives_both_deaths() {
 
 /// SIGINT and SIGTERM to `flightline record` finish the recording; SIGINT comes from the terminal to both.
 #[test]
-fn interrupts_finish_the_recording() {
+fn interrupt_signals_finish_recording() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     for (number, group) in [(libc::SIGINT, true), (libc::SIGTERM, false), (libc::SIGINT, false)] {
@@ -215,7 +215,7 @@ const MEMORY: u64 = 192 << 20;
 /// group, or in the same one; or the recorder is killed first, and the program after it. The recording is
 /// recovered each time.
 #[test]
-fn out_of_memory() {
+fn recording_is_recovered_after_out_of_memory_kill() {
     let _place = beside();
     let program = victim::c("eats", victim::OPTIMISED);
     let Some(group) = Group::new(MEMORY) else {

@@ -49,7 +49,7 @@ fn known_answer(record: Record, flags: &[&str], seconds: &str, tolerance: f64) {
 }
 
 #[test]
-fn without_frame_pointers() {
+fn perf_shares_are_correct_without_frame_pointers() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: known answer by the perf engine");
     }
@@ -57,7 +57,7 @@ fn without_frame_pointers() {
 }
 
 #[test]
-fn with_frame_pointers() {
+fn perf_shares_are_correct_with_frame_pointers() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: known answer by the perf engine");
     }
@@ -65,14 +65,14 @@ fn with_frame_pointers() {
 }
 
 #[test]
-fn by_timers() {
+fn timer_shares_are_correct() {
     // At most CONFIG_HZ signals per second and thread, each worth several events by its weight: 20,000 events
     // are 5,000 stacks (at 250 Hz), so chance alone moves a share of 30 % by 0.65 points (one sigma).
     known_answer(Record::new().engine("timer"), victim::OPTIMISED, "5.1", 3.0);
 }
 
 #[test]
-fn by_one_timer_of_the_process() {
+fn itimer_shares_are_correct() {
     // On one processor: the kernel's ticks prefer some of the threads that run in parallel, which the
     // recorder cannot change (1,390 stacks instead of 5,087 on four processors, single threads off by 6
     // points). Shares of threads are random here, too.

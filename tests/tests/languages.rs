@@ -50,7 +50,7 @@ fn tail(args: &[&str], bytes: &[u8]) -> String {
 }
 
 #[test]
-fn samples_as_objects_and_python() {
+fn tail_objects_and_python_example_match_stream() {
     let _place = beside();
     let (stream, samples) = stream();
     let text = tail(&["--samples"], &stream);
@@ -96,7 +96,7 @@ fn samples_as_objects_and_python() {
 }
 
 #[test]
-fn go_reads_chunk_by_chunk() {
+fn go_example_reads_all_samples_of_stream() {
     let _place = beside();
     let found = Command::new("go").arg("version").stdout(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {
@@ -117,7 +117,7 @@ fn go_reads_chunk_by_chunk() {
 }
 
 #[test]
-fn tables_and_flames_of_a_stream() {
+fn tail_tables_and_flame_graph_match_stream() {
     let _place = beside();
     let (stream, samples) = stream();
     let table: Value =

@@ -32,19 +32,19 @@ fn records_itself(helper: &str) {
 }
 
 #[test]
-fn written_by_a_helper_process() {
+fn self_recording_is_written_by_helper_process() {
     records_itself(victim::flightline().to_str().unwrap());
 }
 
 #[test]
-fn written_by_a_thread() {
+fn self_recording_is_written_by_thread() {
     records_itself("/nonexistent/flightline");
 }
 
 /// Two recorders in one process would receive each other's signals: the second one reports that and does
 /// nothing.
 #[test]
-fn refused_where_the_process_is_recorded_already() {
+fn second_recorder_in_process_is_rejected() {
     let _place = beside();
     let record = Record::new();
     let inner = record.folder().join("inner.jfr");

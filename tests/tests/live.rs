@@ -129,7 +129,7 @@ fn output(args: &[&str], paths: &[&Path]) -> String {
 }
 
 #[test]
-fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
+fn both_jdks_and_tail_follow_repository_and_commands_agree() {
     if !foreign::ready() {
         return;
     }
@@ -207,7 +207,7 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
 /// The disk is full: chunks end early, old ones are removed, recording continues later, and streams continue
 /// with it.
 #[test]
-fn streams_go_on_over_a_pause_and_removed_chunks() {
+fn streams_continue_after_pause_and_removed_chunks() {
     if !foreign::ready() {
         return;
     }
@@ -274,7 +274,7 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
 }
 
 #[test]
-fn tail_finds_a_program_and_shows_what_runs() {
+fn tail_finds_program_and_prints_events_and_tables() {
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(work.path(), "1s", &[]);
@@ -311,7 +311,7 @@ fn tail_finds_a_program_and_shows_what_runs() {
 
 /// Recorder and program are killed: the data left in shared memory is printed too, and then the stream ends.
 #[test]
-fn tail_ends_with_what_a_killed_recorder_left() {
+fn tail_prints_recovered_data_of_killed_recorder() {
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(work.path(), "1s", &[]);
@@ -330,7 +330,7 @@ fn tail_ends_with_what_a_killed_recorder_left() {
 
 /// Two programs at once: events are printed in the order of time, not program by program.
 #[test]
-fn tail_follows_processes_together() {
+fn tail_merges_processes_in_time_order() {
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let (program, root) = (victim::c("ticking", victim::OPTIMISED), work.path().join("repository"));

@@ -100,18 +100,18 @@ fn known_waits(flags: &[&str]) {
 }
 
 #[test]
-fn waits_of_known_length() {
+fn lock_waits_have_known_durations() {
     known_waits(OPTIMISED);
 }
 
 #[test]
-fn waits_of_known_length_with_frame_pointers() {
+fn lock_waits_have_known_durations_with_frame_pointers() {
     known_waits(FRAME_POINTERS);
 }
 
 /// Waits below the threshold are counted, so no loss is silent.
 #[test]
-fn short_waits_are_counted() {
+fn waits_below_threshold_are_counted() {
     let _place = beside();
     let program = victim::c("lock_waits", OPTIMISED);
     let recorded = record(&program, "lock@100s");
@@ -129,7 +129,7 @@ fn short_waits_are_counted() {
 
 /// The same program without the engine: no lock events in the recording.
 #[test]
-fn not_asked_for_not_recorded() {
+fn lock_waits_are_not_recorded_by_default() {
     let _place = beside();
     let program = victim::c("lock_waits", OPTIMISED);
     let recorded = Record::new().run(program, &[]).expect_code(0);
@@ -166,7 +166,7 @@ fn compare_classes(recorded: &Recorded, table: &[Expected<'_>]) {
 
 /// Rust's own locks wait by the system call: the caller determines the kind of lock.
 #[test]
-fn locks_of_the_rust_library() {
+fn rust_std_waits_name_lock_type() {
     let _place = beside();
     let program = victim::rust("rust_locks", &["-O", "-g"]);
     let recorded = record(&program, "lock@1ms");
@@ -181,7 +181,7 @@ fn locks_of_the_rust_library() {
 }
 
 #[test]
-fn locks_of_parking_lot() {
+fn parking_lot_waits_name_lock_type() {
     let _place = beside();
     let program = victim::example("parking_lot_waits");
     let recorded = record(&program, "lock@1ms");
@@ -198,7 +198,7 @@ fn locks_of_parking_lot() {
 
 /// C++20 waits by the system call, mostly in inlined functions.
 #[test]
-fn waits_of_the_cpp_library() {
+fn cpp_library_waits_name_synchronization_type() {
     let _place = beside();
     let Some(program) = victim::cpp("cpp_waits", &["-std=c++20", "-O2", "-fomit-frame-pointer"]) else {
         return;
@@ -226,7 +226,7 @@ fn waits_of_the_cpp_library() {
 /// Callers that are bound to the older of two versions of a function get that version, recorded or not.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
-fn callers_of_older_versions() {
+fn callers_of_older_symbol_versions_get_that_version() {
     let _place = beside();
     let program = victim::c("old_versions", OPTIMISED);
     Record::new().run(&program, &[]).expect_code(0);
@@ -240,7 +240,7 @@ fn callers_of_older_versions() {
 
 /// A forked child, whose parent has other threads in waits, records its own waits and not theirs.
 #[test]
-fn waits_in_forked_children() {
+fn forked_children_record_only_their_own_waits() {
     let _place = beside();
     let program = victim::c("forked_waits", OPTIMISED);
     let recorded = record(&program, "lock@1ms,io@1ms");

@@ -21,7 +21,7 @@ impl Read for Pieces<'_> {
 }
 
 #[test]
-fn there_are_many_kinds() {
+fn malformed_cases_have_unique_names() {
     let _place = beside();
     let cases = cases();
     let names: BTreeMap<_, _> = cases.iter().map(|c| (c.name, c)).collect();
@@ -30,7 +30,7 @@ fn there_are_many_kinds() {
 }
 
 #[test]
-fn what_can_be_read_is_read_and_the_rest_told() {
+fn readable_events_are_read_and_rest_is_reported() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
@@ -67,7 +67,7 @@ fn what_can_be_read_is_read_and_the_rest_told() {
 /// Iterating over fields and visiting them decode independently; they return the same number and end with the
 /// same error.
 #[test]
-fn both_ways_to_the_fields_agree() {
+fn field_iterator_and_visitor_agree() {
     let _place = beside();
     let mut faults = 0;
     for case in cases() {

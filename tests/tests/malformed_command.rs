@@ -72,7 +72,7 @@ fn bounded_with(arguments: &[&str], path: &Path, input: &[u8]) -> (std::process:
 }
 
 #[test]
-fn the_command_survives_them_in_little_time_and_memory() {
+fn commands_read_malformed_files_in_bounded_time_and_memory() {
     let folder = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     for (name, whole) in write_to(folder.path()) {
@@ -99,7 +99,7 @@ fn the_command_survives_them_in_little_time_and_memory() {
 
 /// Special files, and missing files.
 #[test]
-fn paths_that_are_no_recordings() {
+fn special_and_missing_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (output, _) = bounded(&["summary"], folder.path());
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -115,7 +115,7 @@ fn paths_that_are_no_recordings() {
 
 /// A pipe is read as a stream: events are handed out as soon as their constants are there.
 #[test]
-fn the_command_survives_them_as_streams() {
+fn summary_reads_malformed_streams_in_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     for (name, whole) in write_to(folder.path()) {

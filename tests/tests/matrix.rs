@@ -15,7 +15,7 @@ fn top() -> &'static Path {
 }
 
 #[test]
-fn the_document_is_made_of_the_table() {
+fn interoperability_document_matches_table() {
     let _place = beside();
     let path = top().join("docs/guide/reference/interoperability.md");
     let wanted = document::written();
@@ -30,7 +30,7 @@ fn the_document_is_made_of_the_table() {
 }
 
 #[test]
-fn every_test_of_the_table_exists() {
+fn every_test_named_in_table_exists() {
     let _place = beside();
     for table::Shown(file, name) in table::tests() {
         // A test's own file, and those below it.

@@ -65,7 +65,7 @@ fn is_vague(name: &str) -> bool {
 }
 
 #[test]
-fn no_new_definition_has_a_vague_name() {
+fn no_new_definition_has_vague_name() {
     let files = files();
     let sources: Vec<String> =
         crates(&files).map(|folder| folder.join("src").to_str().unwrap().to_owned()).collect();
@@ -105,7 +105,7 @@ fn no_new_definition_has_a_vague_name() {
 }
 
 #[test]
-fn vague_names_are_found() {
+fn vague_names_are_detected() {
     assert_eq!(defined("pub(crate) const fn length_of(x: u8) -> u8 { // fn told"), ["length_of"]);
     assert_eq!(defined("    type Item = u8; struct Kept;"), ["Item", "Kept"]);
     assert_eq!(defined("let f: fn(u8) = g;"), [""; 0]);

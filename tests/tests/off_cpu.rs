@@ -113,7 +113,7 @@ fn record(options: &[&str], rounds: &str) -> Recorded {
 }
 
 #[test]
-fn every_time_with_who_ended_it() {
+fn every_off_cpu_interval_has_duration_state_and_waker() {
     if not_here() {
         return;
     }
@@ -181,7 +181,7 @@ fn every_time_with_who_ended_it() {
 }
 
 #[test]
-fn short_ones_are_counted() {
+fn off_cpu_intervals_below_threshold_are_counted() {
     if not_here() {
         return;
     }
@@ -254,7 +254,7 @@ impl Seen {
 }
 
 #[test]
-fn a_running_process_and_what_goes_on_at_the_end() {
+fn running_process_and_unfinished_waits_are_recorded() {
     if not_here() {
         return;
     }
@@ -283,7 +283,7 @@ fn a_running_process_and_what_goes_on_at_the_end() {
 /// are drawn from the beginning of the recording to its end, even if the recording ends before the program is
 /// scanned or before its files are read.
 #[test]
-fn a_program_that_hangs() {
+fn waits_of_hung_program_cover_whole_recording() {
     let _place = beside();
     let program = victim::c("hangs", OPTIMISED);
     let mut process = spawn(Command::new(program).stdin(Stdio::null()).stdout(Stdio::piped()));
@@ -320,7 +320,7 @@ fn a_program_that_hangs() {
 /// The kernel reports switches of a user's own threads to that user. Counts and lengths are the same; stacks
 /// exist for sleeping threads.
 #[test]
-fn without_privileges() {
+fn unprivileged_user_gets_exact_counts_and_durations() {
     let _place = beside();
     let program = victim::c("off_cpu", OPTIMISED);
     let record = Record::new().option("--off-cpu").option("--wakeups");
@@ -353,7 +353,7 @@ fn without_privileges() {
 /// Root without the right to mount, and no mounted tracing file system: the numbers of tracepoints are
 /// unknown.
 #[test]
-fn without_the_tracing_file_system() {
+fn off_cpu_is_recorded_without_tracefs() {
     if not_here() {
         return;
     }
@@ -382,7 +382,7 @@ fn without_the_tracing_file_system() {
 /// that. A recorder that is scheduled late records more than the limit before it throttles, and throttles
 /// longer afterwards.
 #[test]
-fn the_guard_counts_what_it_leaves_out() {
+fn rate_limit_counts_omitted_switches() {
     if not_here() {
         return;
     }

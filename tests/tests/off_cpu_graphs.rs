@@ -102,7 +102,7 @@ fn agree(path: &Path, all: &[Span]) {
 }
 
 #[test]
-fn graphs_are_what_the_events_say() {
+fn graphs_match_events() {
     let _place = beside();
     let all = spans::read(&fixture(), &[OFF]);
     assert!(all.len() > 100 && all.iter().any(|span| !blocked(span)), "{}", all.len());
@@ -130,7 +130,7 @@ fn upward(frames: &[Frame]) -> Vec<String> {
 
 /// Lines in the format of bcc's tools, derived from the events by the description in its documents.
 #[test]
-fn lines_are_those_of_bcc() {
+fn folded_lines_have_bcc_format() {
     let _place = beside();
     let mut all = spans::read(&fixture(), &[OFF]);
     all.retain(blocked);
@@ -196,7 +196,7 @@ fn chain_of_c1(lines: &[folded::Line]) -> (u64, u64) {
 }
 
 #[test]
-fn a_chain_is_followed_to_its_timer() {
+fn waker_chain_is_followed_to_timer() {
     let _place = beside();
     let chains = lines("chain", &["-d"]);
     let (caused, all) = chain_of_c1(&chains);
@@ -216,7 +216,7 @@ fn a_chain_is_followed_to_its_timer() {
 }
 
 #[test]
-fn options_do_what_they_say() {
+fn graph_options_select_expected_intervals() {
     let _place = beside();
     let all = spans::read(&fixture(), &[OFF]);
     let total =
@@ -298,7 +298,7 @@ fn shared(all: &[Span]) -> u64 {
 
 /// Damage is reported in words by every command.
 #[test]
-fn damaged_recordings_do_no_harm() {
+fn damaged_recordings_are_reported_without_panic() {
     let _place = beside();
     let whole = std::fs::read(fixture()).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +328,7 @@ fn damaged_recordings_do_no_harm() {
 }
 
 #[test]
-fn pictures_of_all_graphs() {
+fn all_graphs_are_drawn_as_svg_html_and_png() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for graph in GRAPHS {
@@ -356,7 +356,7 @@ fn pictures_of_all_graphs() {
 
 /// A fresh recording, on the present kernel.
 #[test]
-fn a_recording_of_now() {
+fn graphs_match_events_of_fresh_recording() {
     // SAFETY: no memory effects.
     if unsafe { libc::geteuid() } != 0 {
         return skip::other_user("wakers are for root");

@@ -92,7 +92,7 @@ fn sums_hold(path: &Path) {
 }
 
 #[test]
-fn threads_time_is_in_the_span_that_spent_it() {
+fn thread_time_is_attributed_to_correct_span() {
     let turn = turn();
     let Some(recorded) = record() else { return };
     let _place = turn.measured();
@@ -167,7 +167,7 @@ fn threads_time_is_in_the_span_that_spent_it() {
 
 /// The contents of this recording are generated, so no privilege is needed.
 #[test]
-fn a_known_trace_is_cut_as_it_lies() {
+fn known_trace_is_split_exactly_by_span() {
     let _place = beside();
     const TRACE: &str = "00000000000000000000000000004bf9";
     const HARM: &str = "</script><img src=x onerror=\"document.title='harmed'\">{{script}}";
@@ -229,7 +229,7 @@ fn a_known_trace_is_cut_as_it_lies() {
 }
 
 #[test]
-fn what_has_no_spans_says_so() {
+fn missing_spans_are_reported() {
     let _place = beside();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
     let off_cpu: PathBuf = fixtures.join("off-cpu/off_cpu.jfr");

@@ -90,7 +90,7 @@ fn whole(recording: &Recording) -> f64 {
 }
 
 #[test]
-fn static_program() {
+fn static_program_is_recorded_with_correct_shares() {
     if not_here() {
         return;
     }
@@ -140,20 +140,20 @@ fn go_program(flags: &[&str]) {
 }
 
 #[test]
-fn go_with_debug_information() {
+fn go_program_with_debug_info_has_whole_stacks() {
     go_program(&[]);
 }
 
 /// Neither symbols nor unwind information: symbols from the runtime's own table, stacks by frame pointers.
 #[test]
-fn go_stripped() {
+fn stripped_go_program_has_whole_stacks() {
     go_program(&["-ldflags=-s -w"]);
 }
 
 /// Stacks deeper than the kernel's copy continue by frame pointers, and so do those of code that the runtime
 /// runs on a thread's own stack.
 #[test]
-fn go_deeper_than_the_copy() {
+fn go_stacks_deeper_than_copy_are_whole() {
     if not_here() {
         return;
     }
@@ -177,7 +177,7 @@ fn go_deeper_than_the_copy() {
 
 /// C code runs on another stack than the Go code that calls it, and the C code here has no frame pointers.
 #[test]
-fn c_code_has_its_go_callers() {
+fn c_code_stacks_include_go_callers() {
     if not_here() {
         return;
     }
@@ -201,7 +201,7 @@ fn c_code_has_its_go_callers() {
 
 /// More calls than the kernel follows by frame pointers: the stack copy contains them, 48 KiB here.
 #[test]
-fn static_with_many_calls() {
+fn deep_stacks_of_static_program_are_whole() {
     if not_here() {
         return;
     }
@@ -234,7 +234,7 @@ fn attach(pid: &str, folder: &Path, options: &[&str]) -> (run::Finished, PathBuf
 }
 
 #[test]
-fn a_running_program_to_its_end() {
+fn running_program_is_recorded_until_exit() {
     if not_here() {
         return;
     }
@@ -263,7 +263,7 @@ fn a_running_program_to_its_end() {
 
 /// `ctl status` counts the CPU samples of a process recorded from outside, and their rate.
 #[test]
-fn status_has_the_rate_of_samples_from_outside() {
+fn status_reports_rate_of_samples_from_outside() {
     if not_here() {
         return;
     }
@@ -291,7 +291,7 @@ fn status_has_the_rate_of_samples_from_outside() {
 }
 
 #[test]
-fn several_by_name_for_a_while() {
+fn several_processes_are_recorded_by_name_for_duration() {
     if not_here() {
         return;
     }
@@ -391,7 +391,7 @@ fn new_processes_with_a_recorded_name_are_recorded() {
 
 /// The kernel's part of the stack where it is permitted. Otherwise its CPU time is still reported.
 #[test]
-fn time_in_the_kernel() {
+fn kernel_time_is_recorded_with_or_without_kernel_frames() {
     if not_here() {
         return;
     }
@@ -414,7 +414,7 @@ fn time_in_the_kernel() {
 /// Children of a static program: a static one is recorded from outside, a dynamic one from inside, neither
 /// twice.
 #[test]
-fn children_of_a_static_program() {
+fn children_of_static_program_are_recorded_once() {
     if not_here() {
         return;
     }
@@ -440,7 +440,7 @@ fn children_of_a_static_program() {
 /// A static child of a program that records itself is found and recorded. Its CPU time before that is
 /// reported as lost.
 #[test]
-fn static_child_of_a_preloaded_program() {
+fn static_child_of_preloaded_program_is_recorded() {
     if not_here() {
         return;
     }
@@ -465,7 +465,7 @@ fn static_child_of_a_preloaded_program() {
 
 /// A set-user-id program, which root may record.
 #[test]
-fn set_user_id_program() {
+fn setuid_program_is_recorded_by_root() {
     if not_here() {
         return;
     }
@@ -493,7 +493,7 @@ fn set_user_id_program() {
 
 /// A container: pid and mount namespaces of its own, files without a path here.
 #[test]
-fn in_a_container() {
+fn program_in_container_is_recorded() {
     if not_here() {
         return;
     }
@@ -534,7 +534,7 @@ fn in_a_container() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn attach_errors_name_process_or_engine() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let (finished, _) = attach("4194303", folder.path(), &[]);
@@ -569,7 +569,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn all_engines_of_a_running_process_leave_out_what_is_impossible() {
+fn all_option_skips_engines_unsupported_for_running_process() {
     if not_here() {
         return;
     }
@@ -618,7 +618,7 @@ pub fn attached(recorder: u32) {
 
 /// A process that runs already: its page faults, counted by the kernel for both of us.
 #[test]
-fn perf_events_of_a_running_program() {
+fn perf_events_of_running_program_match_kernel_count() {
     if not_here() {
         return;
     }

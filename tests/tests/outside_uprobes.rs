@@ -147,7 +147,7 @@ fn uprobe_refusal_names_tracefs() {
 
 /// A static child of a preloaded program, for which the uprobe is refused, keeps the samples of its CPU time.
 #[test]
-fn child_without_uprobes_keeps_its_cpu_time() {
+fn child_without_uprobes_retains_its_cpu_samples() {
     if not_here() {
         return;
     }
@@ -176,7 +176,7 @@ fn definitions(folder: &Path) -> Option<String> {
 }
 
 #[test]
-fn next_recorder_removes_definitions_left_by_a_killed_one() {
+fn next_recorder_removes_uprobes_left_by_killed_recorder() {
     if not_here() {
         return;
     }

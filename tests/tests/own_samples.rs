@@ -15,7 +15,7 @@ const RATE: u64 = 2_000;
 /// After each flush, all CPU time that a thread has used before is in its samples or reported as lost, and
 /// the times of the new samples lie between its last two readings of `CLOCK_MONOTONIC`.
 #[test]
-fn what_a_thread_did_before_it_polled_is_there() {
+fn samples_before_poll_are_delivered_by_poll() {
     let _place = beside();
     let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let iterations = asked("OWN_SAMPLES").unwrap_or(ITERATIONS);

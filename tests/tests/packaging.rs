@@ -100,7 +100,7 @@ fn check_pages(root: &Path) {
 /// Unpacked anywhere: its library is found, its C interface compiles, and recording works with the flags of
 /// pkg-config.
 #[test]
-fn the_tarball_works_where_it_is_unpacked() {
+fn tarball_works_in_any_directory() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let made = build(folder.path());

@@ -81,7 +81,7 @@ fn recording(
 }
 
 #[test]
-fn every_event_of_every_recording() {
+fn json_matches_jdk_for_every_recording() {
     let _place = beside();
     let Some(tools) = tools() else { return };
     let flightline = victim::flightline();
@@ -199,7 +199,7 @@ fn case(file: &Path, release: u32, jfr: &mut JfrTool) -> Result<(), String> {
 }
 
 #[test]
-fn every_event_of_every_case_the_jdk_reads() {
+fn json_matches_jdk_for_every_case_it_reads() {
     let _place = beside();
     let Some(tools) = tools() else { return };
     let wrong: Vec<String> = std::thread::scope(|scope| {
@@ -217,7 +217,7 @@ fn every_event_of_every_case_the_jdk_reads() {
 }
 
 #[test]
-fn what_differs_is_told() {
+fn comparison_detects_different_recordings() {
     let _place = beside();
     let Some([_, (_, mut jfr)]) = tools() else { return };
     let file = |name: &str| fixtures("cases").into_iter().find(|f| f.ends_with(name)).unwrap();
@@ -262,7 +262,7 @@ fn nested(groups: u64, into: &Path) {
 }
 
 #[test]
-fn constants_deep_within_each_other() {
+fn deeply_nested_constants_are_printed_or_truncated() {
     let _place = beside();
     let Some(tools) = tools() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -176,7 +176,7 @@ fn compare(jfr: &mut JfrTool, file: &Path) -> usize {
 }
 
 #[test]
-fn fixtures_are_printed_as_the_jdk_prints_them() {
+fn text_matches_jdk_for_fixtures() {
     let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let mut jfr = JfrTool::start(&home);
@@ -195,7 +195,7 @@ fn fixtures_are_printed_as_the_jdk_prints_them() {
 }
 
 #[test]
-fn every_unit_is_printed_as_the_jdk_prints_it() {
+fn text_matches_jdk_for_every_unit() {
     let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn every_unit_is_printed_as_the_jdk_prints_it() {
 }
 
 #[test]
-fn types_are_listed_as_the_jdk_lists_them() {
+fn metadata_text_matches_jdk() {
     let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let mut jfr = JfrTool::start(&home);
@@ -298,7 +298,7 @@ fn annotation_line(of: &str, name: &str, mut values: Vec<&str>) -> String {
 }
 
 #[test]
-fn types_as_json_are_those_the_jdk_tells() {
+fn metadata_json_matches_jdk_types() {
     let _place = beside();
     let Some(home) = foreign::jdk(25) else { return };
     let classes = victim::java_classes(&home.join("bin/javac"), "Types", &[]);

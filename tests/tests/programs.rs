@@ -69,7 +69,7 @@ fn record(program: &str, args: &[&str], least_seconds: f64) {
 }
 
 #[test]
-fn sqlite3() {
+fn sqlite3_stacks_reach_root() {
     let query = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 4800000) \
                  select count(*), sum(length(s)) from (select i % 977 as k, printf('%08d-%s', i * 7919 % 1000003, \
                  hex(i)) as s from n order by s) group by k order by 2 desc limit 3;";
@@ -77,7 +77,7 @@ fn sqlite3() {
 }
 
 #[test]
-fn xz() {
+fn xz_stacks_reach_root() {
     let input = victim::target_dir().join("victims/xz-input");
     if !input.exists() {
         // Text-like, compressible, the same on every machine.
@@ -97,7 +97,7 @@ fn xz() {
 }
 
 #[test]
-fn python3() {
+fn python3_stacks_reach_root() {
     // The run's length is set by its CPU time, so the start is the same share of it on every machine.
     let script = "
 import json, re, threading, time
@@ -119,13 +119,13 @@ work()
 }
 
 #[test]
-fn a_rust_program() {
+fn rust_program_stacks_reach_root() {
     let program = victim::rust("rust_program", &["-O", "-Cstrip=symbols", "-Cforce-frame-pointers=no"]);
     record(program.to_str().unwrap(), &["2.5"], 5.0);
 }
 
 #[test]
-fn redis_under_its_benchmark() {
+fn redis_stacks_reach_root_under_benchmark() {
     let _place = beside();
     if !skip::have("redis-server") || !skip::have("redis-benchmark") {
         return skip::skip("redis is not installed");
@@ -163,7 +163,7 @@ fn redis_under_its_benchmark() {
 
 /// Machine code that V8 generates at run time, its embedded builtins, and C++ and assembly below.
 #[test]
-fn node() {
+fn node_stacks_reach_root() {
     let _place = beside();
     let script = "
 let m = new Map(), n = 0;
@@ -186,7 +186,7 @@ while (process.cpuUsage().user < 5e6) {
 
 /// Codecs: assembly without unwind information and without frame pointers.
 #[test]
-fn ffmpeg() {
+fn ffmpeg_stacks_reach_root() {
     let _place = beside();
     if !skip::have("ffmpeg") {
         return skip::skip("ffmpeg is not installed");
@@ -200,7 +200,7 @@ fn ffmpeg() {
 
 /// Repacks a repository of 300 versions.
 #[test]
-fn git() {
+fn git_stacks_reach_root() {
     if !skip::have("git") {
         return skip::skip("no git here: packing a repository");
     }
@@ -238,7 +238,7 @@ fn git() {
 
 /// The compiler, whose libraries were optimised after linking (BOLT), and the linker.
 #[test]
-fn rustc() {
+fn rustc_stacks_reach_root() {
     let _place = beside();
     let sysroot = run(Command::new("rustc").args(["--print", "sysroot"]), LIMIT).expect_success("rustc");
     let compiler = Path::new(sysroot.stdout_text().trim()).join("bin/rustc");
@@ -274,7 +274,7 @@ fn rustc() {
 
 /// Two workers that compress their responses.
 #[test]
-fn nginx() {
+fn nginx_stacks_reach_root() {
     let _place = beside();
     if !skip::have("nginx") {
         return skip::skip("nginx is not installed");
@@ -367,7 +367,7 @@ fn postgres_cluster(bin: &Path, data: &str) -> bool {
 
 /// PostgreSQL's own engine on one connection.
 #[test]
-fn postgres() {
+fn postgres_stacks_reach_root() {
     let _place = beside();
     let Some(bin) = postgres_programs() else { return skip::skip("postgresql is not installed") };
     let record = Record::new().rate(RATE).limit(LIMIT);

@@ -42,7 +42,7 @@ fn rate(engine: &str, hz: u32, least: f64) {
 }
 
 #[test]
-fn perf() {
+fn perf_delivers_requested_share_of_samples() {
     if !skip::perf_allowed(true) {
         return skip::skip("kernel events are not allowed: rates of the perf engine");
     }
@@ -55,7 +55,7 @@ fn perf() {
 /// only the wall clock was selected. Ten seconds of CPU time in four threads, each of which is off by a
 /// period at most.
 #[test]
-fn each_recording_has_its_own_period() {
+fn recording_has_selected_events_and_period() {
     let _place = beside();
     let program = victim::c("known_answer", victim::OPTIMISED);
     let recorded = Record::new().option("-e").option("cpu@100ms").run(&program, &["2.5"]).expect_code(0);
@@ -74,7 +74,7 @@ fn each_recording_has_its_own_period() {
 }
 
 #[test]
-fn perf_user() {
+fn perf_user_delivers_requested_share_of_samples() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: rates of the perf-user engine");
     }
@@ -85,7 +85,7 @@ fn perf_user() {
 
 /// A tick is 1 to 10 ms. At 99 Hz every sample is taken; at rates above the tick, one for each tick.
 #[test]
-fn timer() {
+fn timer_delivers_requested_share_of_samples() {
     for (hz, least) in [(99, 0.6), (1000, 0.07), (10_000, 0.007)] {
         rate("timer", hz, least);
     }
@@ -130,7 +130,7 @@ fn kernel_time_is_on_kernel_frames() {
 /// Threads that often wait are sampled by timers, others by events, and the shares are those of the program.
 /// A selected engine is not changed.
 #[test]
-fn threads_that_often_wait() {
+fn frequently_waiting_threads_are_sampled_by_timers() {
     if !skip::perf_allowed(true) {
         return skip::skip("kernel events are not allowed: the engine of threads that often wait");
     }

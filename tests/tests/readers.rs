@@ -37,7 +37,7 @@ fn chunks(path: &Path) -> Vec<(u64, [u8; 68])> {
 }
 
 #[test]
-fn both_shapes_hold_the_same_samples_for_every_reader() {
+fn every_reader_sees_same_samples_in_file_and_pipe_form() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -63,7 +63,7 @@ fn both_shapes_hold_the_same_samples_for_every_reader() {
 }
 
 #[test]
-fn headers_of_a_pipe_are_right_before_its_bytes_are_known() {
+fn pipe_chunk_headers_have_final_size_and_offsets() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let (patched, fixed) = write_demo(folder.path(), 2000, 32 << 10);

@@ -74,7 +74,7 @@ fn folded(lines: &[String]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn file_and_pipe_of_xz() {
+fn readers_agree_on_file_and_pipe_of_xz() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }
@@ -111,7 +111,7 @@ fn skip_unless_xz() -> bool {
 }
 
 #[test]
-fn several_processes_and_threads_in_one_recording() {
+fn readers_agree_on_several_processes_and_threads() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }
@@ -130,7 +130,7 @@ fn several_processes_and_threads_in_one_recording() {
 }
 
 #[test]
-fn names_of_rust_and_of_threads_survive_every_reader() {
+fn readers_agree_on_rust_and_thread_names() {
     if !foreign::ready() {
         return;
     }
@@ -142,7 +142,7 @@ fn names_of_rust_and_of_threads_survive_every_reader() {
 }
 
 #[test]
-fn modules_and_functions_with_odd_names() {
+fn readers_agree_on_unusual_module_and_function_names() {
     if !foreign::ready() {
         return;
     }
@@ -170,7 +170,7 @@ fn modules_and_functions_with_odd_names() {
 }
 
 #[test]
-fn live_streams_of_the_jdk_see_a_sample_soon() {
+fn jdk_streams_receive_samples_within_seconds() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }
@@ -208,7 +208,7 @@ fn live_streams_of_the_jdk_see_a_sample_soon() {
 }
 
 #[test]
-fn stream_reader_of_the_pipe_sees_a_sample_about_a_second_after_it_was_taken() {
+fn pipe_reader_receives_samples_within_about_one_second() {
     if !skip_unless_xz() {
         return;
     }

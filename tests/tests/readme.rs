@@ -20,7 +20,7 @@ fn command_line(beginning: &str) -> &'static str {
 
 /// The first command, without its build: a recording of a real program, drawn.
 #[test]
-fn the_first_command() {
+fn first_readme_command_works() {
     let _place = beside();
     if !skip::have("perl") {
         return skip::skip("no perl here: the README's first command");
@@ -40,7 +40,7 @@ fn the_first_command() {
 /// Each command and option in the examples of the README and of the documents it links to exists. The README names each
 /// command, and the list of commands has an example of each. `consumer/store/tests` checks the calls of `flightline-sql`.
 #[test]
-fn examples_are_of_commands_that_exist() {
+fn examples_use_existing_commands_and_options() {
     let _place = beside();
     let all = examples::help(&[], None);
     let (_, commands) = all.split_once("Commands:\n").unwrap();
@@ -85,7 +85,7 @@ fn options_of(document: &Document) -> usize {
 
 /// Each command and option in the documents of real use exists.
 #[test]
-fn commands_of_the_journeys_exist() {
+fn journey_documents_use_existing_commands() {
     let _place = beside();
     let journeys = examples::journeys();
     for document in &journeys {
@@ -97,7 +97,7 @@ fn commands_of_the_journeys_exist() {
 
 /// The tables of requirements name tests that exist and that CI runs. `flightline_tests::shown` documents how they are named.
 #[test]
-fn tables_of_requirements_name_tests_that_exist() {
+fn requirement_tables_name_existing_tests() {
     let _place = beside();
     let folder = root().join("docs/checklists/requirements");
     let (mut seen, mut missing) = (0, Vec::new());
@@ -124,7 +124,7 @@ fn summary_of_the_guide_lists_each_page_once() {
 
 /// Checks the links of all documents of the repository to files.
 #[test]
-fn links_of_documents_name_files_that_exist() {
+fn document_links_name_existing_files() {
     let (mut links, mut broken) = (0, Vec::new());
     for document in examples::markdown_below(&root()) {
         let path = root().join(&document);

@@ -62,7 +62,7 @@ fn most_of(samples: usize, ms: usize) {
 }
 
 #[test]
-fn a_daemon_is_recorded_to_its_end() {
+fn record_with_wait_records_daemon_until_exit() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &["--wait"], &["daemon", "400"]).expect_success("record --wait");
@@ -72,7 +72,7 @@ fn a_daemon_is_recorded_to_its_end() {
 }
 
 #[test]
-fn who_does_not_wait_for_a_daemon_is_told_that_it_goes_on() {
+fn record_without_wait_reports_that_daemon_continues() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["daemon", "60000"]).expect_success("record");
@@ -81,7 +81,7 @@ fn who_does_not_wait_for_a_daemon_is_told_that_it_goes_on() {
 }
 
 #[test]
-fn a_daemon_that_records_itself_keeps_its_recorder() {
+fn preloaded_daemon_is_recorded_until_exit() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let started = run(preloaded(folder.path()).args(["daemon", "400"]), LIMIT).expect_success("daemon");
@@ -92,7 +92,7 @@ fn a_daemon_that_records_itself_keeps_its_recorder() {
 }
 
 #[test]
-fn workers_have_folders_of_their_own() {
+fn workers_have_separate_directories() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["prefork", "3", "150"]).expect_success("record");
@@ -106,7 +106,7 @@ fn workers_have_folders_of_their_own() {
 }
 
 #[test]
-fn exec_keeps_the_folder() {
+fn exec_continues_in_same_directory() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["again", "200"]).expect_success("record");
@@ -120,7 +120,7 @@ fn exec_keeps_the_folder() {
 }
 
 #[test]
-fn labels_stand_in_every_chunk() {
+fn repository_chunks_contain_labels() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(victim::flightline());
@@ -152,7 +152,7 @@ fn labels_stand_in_every_chunk() {
 }
 
 #[test]
-fn what_is_wrong_with_labels_is_said() {
+fn invalid_labels_are_rejected() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let wrong = record(folder.path(), &["--label", "zone"], &["again", "1"]);
@@ -166,7 +166,7 @@ fn what_is_wrong_with_labels_is_said() {
 
 /// Only listed programs are recorded; there is no message about the others.
 #[test]
-fn the_list_decides() {
+fn allow_list_selects_recorded_programs() {
     let _place = beside();
     let name = program().file_name().unwrap().to_string_lossy().into_owned();
     let path = program().display().to_string();
@@ -193,7 +193,7 @@ fn the_list_decides() {
 }
 
 #[test]
-fn a_program_asks_for_a_repository_itself() {
+fn program_records_to_repository_by_c_api() {
     let _place = beside();
     let bin = victim::flightline();
     let folder = bin.parent().unwrap().to_string_lossy().into_owned();
@@ -213,7 +213,7 @@ fn a_program_asks_for_a_repository_itself() {
 }
 
 #[test]
-fn off_means_off() {
+fn environment_setting_off_disables_recording() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let mut command = preloaded(folder.path());
@@ -230,7 +230,7 @@ fn on_a_machine(folder: &Path, allow: &str, script: &str) -> Option<Finished> {
 }
 
 #[test]
-fn of_a_machine_only_what_is_listed_is_recorded() {
+fn machine_settings_record_only_listed_programs() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let victim = program().display().to_string();
@@ -251,7 +251,7 @@ fn of_a_machine_only_what_is_listed_is_recorded() {
 }
 
 #[test]
-fn of_a_machine_programs_of_the_system_and_with_more_rights_are_not_recorded() {
+fn machine_settings_exclude_system_and_privileged_programs() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let victim = program().display().to_string();

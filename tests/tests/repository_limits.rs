@@ -97,7 +97,7 @@ fn watch(root: &Path, size: u64, over: &AtomicBool) -> u64 {
 /// Two recorders in one root, measured all the time from outside: together they never exceed the limit,
 /// although they write more.
 #[test]
-fn never_more_than_the_limit() {
+fn repository_never_exceeds_size_limit() {
     const SIZE: u64 = 1 << 20;
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn never_more_than_the_limit() {
 }
 
 #[test]
-fn what_is_too_old_is_removed() {
+fn chunks_beyond_age_limit_are_removed() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     // The age limit of readers that follow: longer than the requested age.
@@ -171,7 +171,7 @@ fn what_is_too_old_is_removed() {
 }
 
 #[test]
-fn a_root_that_is_removed_is_made_again() {
+fn removed_root_directory_is_recreated() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
@@ -225,7 +225,7 @@ fn seen_by(running: &Running, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_full_disk_pauses_the_recording() {
+fn full_disk_pauses_recording() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();
@@ -272,7 +272,7 @@ fn a_full_disk_pauses_the_recording() {
 }
 
 #[test]
-fn a_disk_that_is_read_only_at_first_is_waited_for() {
+fn recording_starts_when_read_only_disk_becomes_writable() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();

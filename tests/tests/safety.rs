@@ -35,7 +35,7 @@ fn same(cases: &[&[&str]], modes: &[Mode]) {
 }
 
 #[test]
-fn interposed_functions_do_not_wait_for_the_loader() {
+fn interposed_functions_do_not_wait_for_loader() {
     let _place = beside();
     let library = library().to_string_lossy().into_owned();
     let calls = ["mutex", "semaphore", "mask", "puts", "fwrite", "name"];
@@ -76,7 +76,7 @@ fn foreign_threads_and_stacks_are_walked_safely() {
 /// Commands reach the threads as signals. They must not end system calls of a program with a handler without
 /// `SA_RESTART`.
 #[test]
-fn commands_end_no_system_calls() {
+fn commands_do_not_interrupt_system_calls() {
     let _place = beside();
     let program = victim::c("guest_signals", OPTIMISED);
     let record = Record::new().rate(10_000);
@@ -122,7 +122,7 @@ fn constructor_modules_can_be_unloaded() {
 
 /// Two processes with pid 1, one of which has a copy of the other's memory.
 #[test]
-fn nested_pid_namespaces() {
+fn nested_pid_namespace_has_its_own_cpu_time() {
     if skip::not_root("a pid namespace is made by root") {
         return;
     }

@@ -139,7 +139,7 @@ fn labels_of_parallel_attempts_never_mix() {
 
 /// Labels that do not fit are reported to the program, and in the recording next to those that fit.
 #[test]
-fn labels_without_place_are_told() {
+fn labels_beyond_capacity_are_reported() {
     let _place = beside();
     let recorded = recorded("cpu@1ms", "1");
     let text = recorded.finished.stdout_text();
@@ -158,7 +158,7 @@ fn labels_without_place_are_told() {
 
 /// Without a recorder the program does the same.
 #[test]
-fn without_a_recorder_there_is_nothing() {
+fn scopes_have_no_effect_without_recorder() {
     let _place = beside();
     let finished = run(Command::new(victim::program("scopes_victim")).arg("1"), LIMIT);
     assert_eq!(
@@ -169,7 +169,7 @@ fn without_a_recorder_there_is_nothing() {
 
 /// The same from C: two threads at their attempts, one with help from a third, and invalid labels.
 #[test]
-fn from_c() {
+fn c_scopes_label_samples() {
     let _place = beside();
     let include = format!("-I{}", preload().join("include").display());
     let program = victim::c("scopes_c", &["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", &include]);
@@ -195,7 +195,7 @@ fn from_c() {
 
 /// The examples, whose task has a helper on another thread.
 #[test]
-fn from_cpp_and_python() {
+fn cpp_and_python_scopes_label_samples() {
     if !(skip::have_cpp() && skip::have_python()) {
         return;
     }
@@ -247,7 +247,7 @@ fn preload() -> PathBuf {
 /// A job as in Hive on Tez, recorded by itself and from outside. The slow attempt stands out, its stacks show
 /// the reason, and the samples agree with every figure in the table of attempts.
 #[test]
-fn a_job_of_task_attempts() {
+fn samples_of_task_attempts_match_job_table() {
     let _place = beside();
     let job = victim::example("task_attempts");
     let folder = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ impl Drop for Orphan {
 }
 
 #[test]
-fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
+fn unmodified_program_is_profiled_in_all_formats() {
     let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();
@@ -112,7 +112,7 @@ fn run_fold(path: &Path) -> u64 {
 }
 
 #[test]
-fn what_runs_already_is_profiled_from_outside() {
+fn running_program_is_profiled_from_outside() {
     let Some(python) = python() else { return };
     let _place = beside();
     if !skip::perf_allowed(true) {
@@ -145,7 +145,7 @@ fn what_runs_already_is_profiled_from_outside() {
 }
 
 #[test]
-fn without_being_asked_for_there_is_no_profiler() {
+fn profiler_endpoints_are_disabled_by_default() {
     let _place = beside();
     let service = Served::start(&[]);
     for path in
@@ -163,7 +163,7 @@ fn without_being_asked_for_there_is_no_profiler() {
 }
 
 #[test]
-fn a_run_that_is_cancelled_keeps_what_there_is() {
+fn cancelled_run_has_partial_recording() {
     let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();
@@ -193,7 +193,7 @@ fn a_run_that_is_cancelled_keeps_what_there_is() {
 }
 
 #[test]
-fn what_a_program_starts_is_a_target_too() {
+fn child_processes_become_targets() {
     let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();
@@ -235,7 +235,7 @@ fn what_a_program_starts_is_a_target_too() {
 }
 
 #[test]
-fn who_dies_is_told_and_others_run_on() {
+fn killed_target_fails_its_run_and_others_continue() {
     let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();
@@ -286,7 +286,7 @@ fn who_dies_is_told_and_others_run_on() {
 }
 
 #[test]
-fn a_service_that_comes_back_knows_its_history_and_its_agents() {
+fn restarted_service_restores_history_and_agents() {
     let Some(python) = python() else { return };
     let _place = beside();
     let mut service = Served::profiling();
@@ -312,7 +312,7 @@ fn a_service_that_comes_back_knows_its_history_and_its_agents() {
 }
 
 #[test]
-fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run() {
+fn continuous_recording_is_drawn_by_time_range_and_yields_to_run() {
     let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();
@@ -370,7 +370,7 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
 }
 
 #[test]
-fn what_other_profilers_push_is_kept_by_time() {
+fn pushed_profiles_are_stored_by_time() {
     let _place = beside();
     let service = Served::profiling();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/ap-native-cpu.jfr");
@@ -399,7 +399,7 @@ fn what_other_profilers_push_is_kept_by_time() {
 }
 
 #[test]
-fn the_shell_does_what_the_page_does() {
+fn remote_command_supports_operations_of_web_page() {
     let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();

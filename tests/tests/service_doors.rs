@@ -19,7 +19,7 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
-fn nothing_is_had_by_a_path() {
+fn path_traversal_returns_not_found() {
     let _place = beside();
     let service = Served::profiling();
     std::fs::write(service.folder.path().join("history/secret"), "s").unwrap();
@@ -55,7 +55,7 @@ fn nothing_is_had_by_a_path() {
 }
 
 #[test]
-fn other_sites_other_names_and_strangers_are_refused() {
+fn foreign_origins_hosts_and_tokens_are_rejected() {
     let _place = beside();
     let token = TempDir::with_prefix("flightline-token-").unwrap();
     let token_file = token.path().join("token");
@@ -104,7 +104,7 @@ fn other_sites_other_names_and_strangers_are_refused() {
 /// A service without a given token creates one, also on the loopback, where every user of the machine could
 /// connect.
 #[test]
-fn a_service_makes_its_own_token() {
+fn service_creates_its_own_token() {
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-token-").unwrap();
     let agents = folder.path().join("agents");
@@ -128,7 +128,7 @@ fn a_service_makes_its_own_token() {
 
 /// Another user who could write the file could choose the token.
 #[test]
-fn a_token_that_others_can_write_is_refused() {
+fn others_writable_token_file_is_rejected() {
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-token-").unwrap();
     let token = folder.path().join("token");
@@ -146,7 +146,7 @@ fn a_token_that_others_can_write_is_refused() {
 
 /// The agents that a service starts get its token.
 #[test]
-fn a_service_gives_its_token_to_its_own_agents() {
+fn service_passes_token_to_its_own_agents() {
     let Some(python) = python() else { return };
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-token-").unwrap();
@@ -169,7 +169,7 @@ fn a_service_gives_its_token_to_its_own_agents() {
 
 /// Over TLS, with a self-signed certificate. The token is changed while the agent runs.
 #[test]
-fn agents_and_shells_come_encrypted_and_find_a_new_token() {
+fn agents_and_clients_use_tls_and_reload_changed_token() {
     let Some(python) = python() else { return };
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-tls-").unwrap();
@@ -220,7 +220,7 @@ fn agents_and_shells_come_encrypted_and_find_a_new_token() {
 }
 
 #[test]
-fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
+fn invalid_agent_data_and_oversized_requests_are_rejected() {
     let _place = beside();
     let service = Served::start(&["--profiling", "--max-recording", "100k"]);
     let modes: Vec<Value> = ["CPU", "WALL"].map(|mode| json!({"mode": mode, "available": true})).to_vec();
@@ -286,7 +286,7 @@ fn small_recording() -> Vec<u8> {
 }
 
 #[test]
-fn a_connection_that_says_nothing_holds_nobody_up() {
+fn idle_connections_do_not_block_others() {
     let _place = beside();
     let service = Served::profiling();
     let idle: Vec<TcpStream> =
@@ -300,7 +300,7 @@ fn a_connection_that_says_nothing_holds_nobody_up() {
 }
 
 #[test]
-fn the_description_knows_every_path_and_the_paths_know_it() {
+fn openapi_description_matches_routes() {
     let _place = beside();
     let service = Served::profiling();
     let description = service.get("/openapi.json").json();
@@ -328,7 +328,7 @@ fn the_description_knows_every_path_and_the_paths_know_it() {
 }
 
 #[test]
-fn the_list_of_targets_waits_for_no_agent() {
+fn target_list_does_not_wait_for_agents() {
     let _place = beside();
     let service = Served::profiling();
     let hello = json!({"protocol": 1, "key": "h/b/1/1", "name": "silent", "host": "h", "pid": 1, "startTime": 1,
@@ -353,7 +353,7 @@ fn silent(service: &Served, pid: u32, role: &str) -> String {
 }
 
 #[test]
-fn flinks_paths_make_and_list_runs_as_flink_does() {
+fn flink_paths_create_and_list_runs_like_flink() {
     let _place = beside();
     // With the usual heartbeat: a silent agent stays registered longer than this test takes.
     let service = Served::start(&["--profiling"]);

@@ -115,7 +115,7 @@ fn head(path: &str, more: &str) -> Vec<u8> {
 }
 
 #[test]
-fn who_sends_slowly_holds_nobody_up() {
+fn slow_senders_do_not_block_others() {
     let _place = beside();
     let service = Service::start(&[]);
     let agents: Vec<Agent> = (1..=8).map(|pid| service.agent(pid)).collect();
@@ -154,7 +154,7 @@ fn who_sends_slowly_holds_nobody_up() {
 }
 
 #[test]
-fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
+fn ten_thousand_targets_and_stalled_readers_stay_within_limits() {
     let _place = beside();
     let service = Service::start(&["--max-targets", "10000", "--heartbeat", "60s"]);
     std::thread::scope(|scope| {
@@ -225,7 +225,7 @@ fn bomb(mebibytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn who_lies_about_what_comes_is_told_so() {
+fn false_lengths_and_malformed_bodies_are_rejected() {
     let _place = beside();
     let service = Service::start(&[]);
     let (agent, other) = (service.agent(1), service.agent(2));
@@ -289,7 +289,7 @@ fn who_lies_about_what_comes_is_told_so() {
 }
 
 #[test]
-fn times_of_no_clock_are_kept_and_can_be_asked_for() {
+fn implausible_chunk_times_are_stored_and_queryable() {
     let _place = beside();
     let service = Service::start(&[]);
     for (pid, start) in (1..).zip([i64::MIN, -1, 0, 9_000_000_000_000_000_000, i64::MAX - 1, i64::MAX]) {
@@ -319,7 +319,7 @@ fn times_of_no_clock_are_kept_and_can_be_asked_for() {
 }
 
 #[test]
-fn who_leaves_in_the_midst_leaves_nothing_behind() {
+fn aborted_uploads_leave_no_files_or_descriptors() {
     let _place = beside();
     let service = Service::start(&["--heartbeat", "60s"]);
     let agent = service.agent(1);
@@ -366,7 +366,7 @@ fn who_leaves_in_the_midst_leaves_nothing_behind() {
 }
 
 #[test]
-fn labels_are_taken_up_to_their_bounds() {
+fn labels_are_accepted_up_to_limits() {
     let _place = beside();
     let service = Service::start(&[]);
     let labels = |count: usize, letters: usize| -> Value {

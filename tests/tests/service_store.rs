@@ -11,7 +11,7 @@ use flightline_tests::victim::flightline;
 use tempfile::TempDir;
 
 #[test]
-fn a_store_is_asked_by_the_command_that_is_named() {
+fn store_queries_run_configured_command() {
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-store-").unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ fn a_store_is_asked_by_the_command_that_is_named() {
 }
 
 #[test]
-fn a_service_without_its_store_or_command_does_not_begin() {
+fn service_without_store_or_command_does_not_start() {
     let _place = beside();
     let folder = TempDir::with_prefix("flightline-store-").unwrap();
     let begin = |store: &str, place: &str| {

@@ -24,7 +24,7 @@ fn remote(service: &Served, words: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn targets_with_a_label_are_drawn_and_compared_as_one() {
+fn targets_with_same_label_are_drawn_and_compared_as_one() {
     let _place = beside();
     let service = Served::start(&["--profiling"]);
     let recording = |name: &str| {
@@ -105,7 +105,7 @@ fn targets_with_a_label_are_drawn_and_compared_as_one() {
 }
 
 #[test]
-fn the_page_is_asked_for_again_only_when_it_has_changed() {
+fn page_files_are_revalidated_by_etag() {
     let _place = beside();
     let service = Served::start(&["--profiling"]);
     let ask = |path: &str, headers: &[&str]| send(service.port, "GET", path, headers, b"");

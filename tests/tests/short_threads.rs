@@ -36,7 +36,7 @@ fn in_proportion(engine: &str) {
 }
 
 #[test]
-fn by_perf() {
+fn perf_samples_short_threads_in_proportion() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: short threads by the perf engine");
     }
@@ -46,6 +46,6 @@ fn by_perf() {
 }
 
 #[test]
-fn by_timers() {
+fn timers_sample_short_threads_in_proportion() {
     in_proportion("timer");
 }

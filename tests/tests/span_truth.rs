@@ -42,7 +42,7 @@ fn tolerance(metric: &str, truth: &Sums, lost_ns: f64, stolen_ns: f64) -> f64 {
 }
 
 #[test]
-fn what_was_spent_is_in_the_span_that_spent_it() {
+fn resource_use_is_attributed_to_correct_span() {
     let _place = beside();
     let seconds = std::env::var("SPAN_LOAD_SECONDS").unwrap_or_else(|_| "2".into());
     let strict = seconds.parse::<f64>().unwrap() >= 30.0;

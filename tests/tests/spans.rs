@@ -46,7 +46,7 @@ fn contexts(path: &Path) -> HashMap<(u64, i64), Span> {
 }
 
 #[test]
-fn every_kind_of_sample_knows_its_span() {
+fn every_kind_of_sample_has_its_span() {
     let _place = beside();
     let events = "cpu,wall@2ms,alloc@4k,lock@100us,io@1ms";
     let recorded = record(&["-e", events], "40");
@@ -142,7 +142,7 @@ fn every_kind_of_sample_knows_its_span() {
 }
 
 #[test]
-fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
+fn spans_without_samples_are_omitted_unless_all_are_selected() {
     let _place = beside();
     const ENDED: [&str; 3] = ["flightline.Span", "flightline.SpanScope", CONTEXT];
     let count = |spans: &[Span], event: &str| spans.iter().filter(|s| s.event == event).count();
@@ -194,7 +194,7 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
 
 /// A killed program loses only spans that began at its end.
 #[test]
-fn spans_that_were_open_are_told() {
+fn open_spans_of_killed_program_are_recorded() {
     let _place = beside();
     let victim = victim::program("spans_victim");
     let recorded = Record::new().run(victim, &["open", "2500"]).expect_code(137);
@@ -234,7 +234,7 @@ fn spans_that_were_open_are_told() {
 /// The thread-local variable of another tracer, in the program, in a library of its own, and next to
 /// variables that must be rejected.
 #[test]
-fn another_writer_of_the_proposal_is_read() {
+fn thread_context_of_another_tracer_is_read() {
     let _place = beside();
     let program = victim::c("spans_foreign", &["-O2", "-rdynamic"]);
     let record = Record::new().option("-e").option("cpu,wall@2ms,alloc@4k");
@@ -299,7 +299,7 @@ fn of_opened(library: &Path, arguments: &[&str]) {
 /// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the
 /// process publishes.
 #[test]
-fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
+fn thread_context_of_dlopened_datadog_library_has_label_names() {
     let _place = beside();
     let library = victim::example("libotel_writer.so");
     of_opened(&library, &["400"]);
@@ -308,7 +308,7 @@ fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
 /// The same for libraries whose variable is at a different address in each thread, with both access models of
 /// compilers.
 #[test]
-fn a_variable_that_each_thread_has_elsewhere_is_found() {
+fn thread_context_in_dynamic_tls_is_found() {
     let _place = beside();
     for dialect in if cfg!(target_arch = "x86_64") { ["gnu", "gnu2"] } else { ["trad", "desc"] } {
         let dialect = format!("-mtls-dialect={dialect}");
@@ -325,7 +325,7 @@ fn include() -> String {
 /// Ours and another tracer's on one thread, nested: each has a variable of its own, so neither frees the
 /// other's memory.
 #[test]
-fn two_tracers_on_one_thread_leave_each_other_alone() {
+fn two_tracers_on_one_thread_do_not_affect_each_other() {
     let _place = beside();
     let program = victim::c("spans_both", &["-O2", &include()]);
     let library = victim::example("libotel_writer.so");
@@ -345,7 +345,7 @@ fn two_tracers_on_one_thread_leave_each_other_alone() {
 /// waits count.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn sequences_of_the_program_are_its_own() {
+fn rseq_use_of_program_is_not_disturbed() {
     let _place = beside();
     let program = victim::c("spans_rseq", &["-O2", "-pthread", &include()]);
     for tunables in ["", "glibc.pthread.rseq=0"] {
@@ -375,7 +375,7 @@ fn sequences_of_the_program_are_its_own() {
 
 /// Labels of threads without spans: the ABI of custom-labels, in the program itself and in a library.
 #[test]
-fn labels_without_spans_are_read() {
+fn custom_labels_without_spans_are_read() {
     let _place = beside();
     let dialect = if cfg!(target_arch = "x86_64") { "-mtls-dialect=gnu2" } else { "-mtls-dialect=desc" };
     let of_library = ["-O2", "-shared", "-fPIC", "-DLIBRARY", dialect];

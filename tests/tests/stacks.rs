@@ -37,7 +37,7 @@ fn expect(share: f64, least: f64, what: &str) {
 
 /// 1,200 frames: deeper than most recorders support.
 #[test]
-fn deep_recursion() {
+fn deep_recursion_is_walked_to_root() {
     let _place = beside();
     for flags in [victim::OPTIMISED, victim::FRAME_POINTERS] {
         let (_, recording) = record_with(
@@ -58,7 +58,7 @@ fn deep_recursion() {
 
 /// Deeper than the limit: truncated, and marked.
 #[test]
-fn beyond_the_limit_is_marked_truncated() {
+fn stack_beyond_depth_limit_is_marked_truncated() {
     let _place = beside();
     let (_, recording) = record(victim::c("deep", victim::OPTIMISED), &["6000", "2"]);
     expect(
@@ -75,7 +75,7 @@ fn beyond_the_limit_is_marked_truncated() {
 }
 
 #[test]
-fn dlopened_modules() {
+fn stacks_through_dlopened_modules_are_whole() {
     let _place = beside();
     let modules = victim::modules(12);
     let mut args = vec!["3"];
@@ -105,7 +105,7 @@ fn dlopened_modules() {
 }
 
 #[test]
-fn vdso_plt_syscalls_and_prologues() {
+fn stacks_in_vdso_plt_syscalls_and_prologues_are_whole() {
     let _place = beside();
     for flags in [victim::OPTIMISED, victim::FRAME_POINTERS] {
         let (recorded, recording) = record(victim::c("plt_vdso", flags), &["2"]);
@@ -123,7 +123,7 @@ fn vdso_plt_syscalls_and_prologues() {
 }
 
 #[test]
-fn through_signal_frames() {
+fn stacks_through_signal_frames_are_whole() {
     let _place = beside();
     let (_, recording) = record(victim::c("signal_frame", victim::OPTIMISED), &["1.2"]);
     expect(
@@ -134,7 +134,7 @@ fn through_signal_frames() {
 }
 
 #[test]
-fn generated_code() {
+fn stacks_through_generated_code_are_whole() {
     let _place = beside();
     let (_, recording) = record(victim::c("anonymous_code", victim::FRAME_POINTERS), &["0.8"]);
     let whole = recording.share(|s| !s.truncated && s.has_in_order(&["call_generated", "main"]));
@@ -142,7 +142,7 @@ fn generated_code() {
 }
 
 #[test]
-fn cpp_exceptions() {
+fn stacks_during_cpp_exceptions_are_whole() {
     let _place = beside();
     let Some(program) = victim::cpp("exceptions", victim::OPTIMISED) else { return };
     let (recorded, recording) = record(program, &["1"]);
@@ -155,7 +155,7 @@ fn cpp_exceptions() {
 
 /// The stack of a coroutine ends at its `makecontext` entry: that is its root, not a truncation.
 #[test]
-fn coroutine_roots_are_known() {
+fn coroutine_entry_is_recognized_as_root() {
     let _place = beside();
     let program = victim::c("coroutine", victim::OPTIMISED);
     for engine in ["auto", "timer"] {
@@ -167,7 +167,7 @@ fn coroutine_roots_are_known() {
 }
 
 #[test]
-fn rust_program() {
+fn rust_stacks_are_whole_and_demangled() {
     let _place = beside();
     let (recorded, recording) = record(victim::rust("rust_program", &["-O"]), &["1"]);
     assert_eq!(recorded.finished.stdout_text(), "true true\n");
@@ -183,7 +183,7 @@ fn rust_program() {
 
 /// The same programs with the other engine: the walk does not depend on the signal's source.
 #[test]
-fn timers_walk_the_same() {
+fn timer_engine_walks_deep_stacks_to_root() {
     let _place = beside();
     let recorded =
         Record::new().rate(250).engine("timer").run(victim::c("deep", victim::OPTIMISED), &["900", "1"]);

@@ -159,7 +159,7 @@ fn not_felt(args: &[&str]) -> Outcome {
 
 /// Few stacks: ten seconds at 10 kHz fit into the drain's queue, so there are no losses.
 #[test]
-fn a_stopped_reader_is_not_felt() {
+fn stopped_reader_does_not_slow_program_or_lose_samples() {
     let stopped = not_felt(&["4"]);
     let lost = causes(&stopped.recording);
     assert!(!lost.contains_key("ring full"), "{lost:?}");
@@ -167,7 +167,7 @@ fn a_stopped_reader_is_not_felt() {
 
 /// A new stack with nearly every sample: the queue fills, and samples are dropped and counted.
 #[test]
-fn what_a_stopped_reader_costs_is_counted() {
+fn samples_dropped_for_stopped_reader_are_counted() {
     let stopped = not_felt(&["5", "unique"]);
     let lost = causes(&stopped.recording);
     let full = lost.get("output full").copied().unwrap_or(0) + lost.get("ring full").copied().unwrap_or(0);
@@ -186,7 +186,7 @@ fn what_a_stopped_reader_costs_is_counted() {
 
 /// The drain is stopped: the program ends as usual, and the rest is counted.
 #[test]
-fn a_stopped_drain_is_not_felt() {
+fn stopped_drain_does_not_block_program() {
     let _turn = turn();
     let program = victim::c("throughput", victim::OPTIMISED);
     let record = Record::new().rate(10_000);
@@ -208,7 +208,7 @@ fn a_stopped_drain_is_not_felt() {
 
 /// The recorded program's own system calls between its first and last line of work: none that could wait.
 #[test]
-fn the_program_makes_no_waiting_system_calls() {
+fn recorded_program_makes_no_blocking_system_calls() {
     let _turn = turn();
     if !skip::have("strace") {
         return skip::skip("no strace here: the system calls of a recorded program were not listed");

@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Without `flightline-sql` the error names the command that builds it.
 #[test]
-fn without_the_engine_it_is_said_how_to_get_it() {
+fn missing_sql_engine_error_names_build_command() {
     let _place = beside();
     let mut command = Command::new(victim::flightline());
     command.args(["sql", "SELECT 1", "--store", "x"]).env("FLIGHTLINE_SQL", "/nowhere/flightline-sql");
@@ -23,7 +23,7 @@ fn without_the_engine_it_is_said_how_to_get_it() {
 
 /// `export --format hdps` writes the rows of the threads that `--only-thread` selects.
 #[test]
-fn rows_of_chosen_threads() {
+fn only_thread_option_selects_exported_rows() {
     let _place = beside();
     let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/jdk17.jfr");
     let rows = |choice: &[&str]| -> Vec<serde_json::Value> {

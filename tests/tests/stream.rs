@@ -128,7 +128,7 @@ fn nothing_is_missing(some: &Stream, all: &Stream, what: &str) {
 /// One that keeps up, one that is stopped by a signal, one that is slow, one that is killed, one that
 /// connects late.
 #[test]
-fn readers_do_nothing_to_each_other() {
+fn readers_do_not_affect_each_other() {
     let _turn = turn();
     let engines = ["-e", "cpu@500us", "-e", "metrics", "-e", "io@0ms", "-e", "alloc@4k"];
     let options = [&["--flush", "50ms", "--queue-size", "256k", "--rate", "2000"][..], &engines].concat();
@@ -190,7 +190,7 @@ fn readers_do_nothing_to_each_other() {
 }
 
 #[test]
-fn a_thousand_readers_come_and_go() {
+fn thousand_reconnecting_readers_leak_no_resources() {
     let _place = beside();
     let live = Live::at_socket(&["--rate", "1000", "--flush", "10ms"], "throughput", &["1000000"]);
     let pid = live.drain.id();
@@ -239,7 +239,7 @@ fn a_thousand_readers_come_and_go() {
 
 /// One at a time, each of which reads to the end of its part: together they have everything.
 #[test]
-fn what_nobody_was_there_for_is_told_to_the_next() {
+fn data_without_reader_is_reported_as_lost_to_next_reader() {
     let _place = beside();
     let live = Live::at_socket(&["--rate", "1000", "--flush", "20ms"], "throughput", &["3"]);
     until(LIMIT, "the program has run without a reader", || {
@@ -262,7 +262,7 @@ fn what_nobody_was_there_for_is_told_to_the_next() {
 
 /// A pipe of one page whose reader reads a few bytes at a time: it fills up in the middle of every structure.
 #[test]
-fn a_pipe_that_is_full_in_the_midst_of_constants() {
+fn stream_is_intact_when_pipe_fills_inside_constants() {
     let _place = beside();
     let record = Record::new().rate(1000).output("-");
     let record = record.option("--pipe-size").option("4k").option("--queue-size").option("256k");
@@ -297,7 +297,7 @@ fn opens(pid: u32, path: &Path) -> bool {
 }
 
 #[test]
-fn a_fifo_is_read_again_and_again() {
+fn fifo_can_be_reopened_repeatedly() {
     let _place = beside();
     let fifo = |dir: &Path| {
         let path = dir.join("fifo");
@@ -326,7 +326,7 @@ fn a_fifo_is_read_again_and_again() {
 }
 
 #[test]
-fn tcp_asks_for_a_token() {
+fn tcp_listener_requires_token() {
     let _place = beside();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("127.0.0.1:{port}");
@@ -368,7 +368,7 @@ fn tcp_asks_for_a_token() {
 }
 
 #[test]
-fn what_cannot_be_listened_at_is_refused() {
+fn invalid_listen_addresses_are_rejected() {
     let _place = beside();
     let record = Record::new();
     let dir = record.folder().to_owned();
@@ -403,7 +403,7 @@ fn what_cannot_be_listened_at_is_refused() {
 }
 
 #[test]
-fn a_unix_socket_is_its_owners() {
+fn unix_socket_accepts_only_its_owner() {
     let _place = beside();
     // A socket that a killed recorder left is replaced.
     let stale = |dir: &Path| {
@@ -446,7 +446,7 @@ fn last_chunk(stream: &[u8]) -> usize {
 
 /// Segments of 100 ms of 10,000 events a second take no more than 1.3 times the bytes of one big chunk.
 #[test]
-fn small_segments_cost_little() {
+fn small_segments_have_low_overhead() {
     let _turn = turn();
     if !skip::perf_allowed(false) {
         return skip::skip(
@@ -487,7 +487,7 @@ fn small_segments_cost_little() {
 
 /// A chunk lasts longer than this program. For a late client the relay requests a new chunk.
 #[test]
-fn who_comes_late_to_a_relay_gets_a_chunk() {
+fn late_client_of_relay_gets_new_chunk() {
     let _place = beside();
     let live = Live::at_socket(&["--rate", "200", "--flush", "20ms"], "throughput", &["4"]);
     let steady = read_all(live.connect(), || {});
@@ -510,7 +510,7 @@ fn who_comes_late_to_a_relay_gets_a_chunk() {
 }
 
 #[test]
-fn a_relay_tells_what_readers_got() {
+fn relay_copies_recordings_and_reports_delivery() {
     let _place = beside();
     let work = Record::new();
     let file = work.path();

@@ -15,19 +15,19 @@ fn check(program: &Path, cases: &[&[&str]]) {
 }
 
 #[test]
-fn threads_forks_and_images() {
+fn forks_and_execs_behave_as_without_recorder() {
     let program = victim::c("stress_process", OPTIMISED);
     check(&program, &[&["storm"], &["forks"], &["vforks"], &["spawns"]]);
 }
 
 #[test]
-fn signals_jumps_and_small_stacks() {
+fn signals_and_small_stacks_behave_as_without_recorder() {
     let program = victim::c("stress_process", OPTIMISED);
     check(&program, &[&["signals"], &["signals-restart"], &["jumps"], &["tiny-stack"]]);
 }
 
 #[test]
-fn limits() {
+fn resource_limits_behave_as_without_recorder() {
     let program = victim::c("stress_process", OPTIMISED);
     let limits = ["nofile", "sigpending", "memlock", "stack", "fsize", "msgqueue", "core", "data"];
     let cases: Vec<[&str; 2]> = limits.iter().map(|limit| ["limit", *limit]).collect();
@@ -36,35 +36,35 @@ fn limits() {
 }
 
 #[test]
-fn memory_ends() {
+fn memory_exhaustion_behaves_as_without_recorder() {
     check(&victim::c("stress_process", OPTIMISED), &[&["no-memory"]]);
 }
 
 #[test]
-fn rights_and_descriptors() {
+fn rights_and_descriptors_behave_as_without_recorder() {
     let program = victim::c("stress_process", OPTIMISED);
     check(&program, &[&["rights"], &["dumpable"], &["descriptors"]]);
 }
 
 #[test]
-fn calls_fail_as_they_do_alone() {
+fn failing_calls_behave_as_without_recorder() {
     let program = victim::c("stress_calls", OPTIMISED);
     check(&program, &[&["mutexes"], &["waits"], &["io"], &["heap"]]);
 }
 
 #[test]
-fn cancelled_and_ending_threads() {
+fn thread_cancellation_behaves_as_without_recorder() {
     let program = victim::c("stress_calls", OPTIMISED);
     check(&program, &[&["cancels"], &["cancels-more"], &["destructors"]]);
 }
 
 #[test]
-fn forked_while_threads_wait() {
+fn fork_while_threads_wait_behaves_as_without_recorder() {
     check(&victim::c("stress_calls", OPTIMISED), &[&["forks-waiting"]]);
 }
 
 #[test]
-fn exceptions() {
+fn cpp_exceptions_behave_as_without_recorder() {
     let Some(program) = victim::cpp("stress_throw", OPTIMISED) else { return };
     let Some(module) = victim::cpp("throw_module", &["-O2", "-shared", "-fPIC"]) else { return };
     let missing = "/nowhere/module.so";
@@ -85,7 +85,7 @@ fn exceptions() {
 }
 
 #[test]
-fn what_guests_do_to_processes() {
+fn guest_process_cases_behave_as_without_recorder() {
     let process = victim::c("guest_process", OPTIMISED);
     let cases: Vec<&[&str]> = vec![
         &["storm", "100"],
@@ -110,13 +110,13 @@ fn what_guests_do_to_processes() {
 }
 
 #[test]
-fn what_guests_do_to_signals() {
+fn guest_signal_cases_behave_as_without_recorder() {
     let signals = victim::c("guest_signals", OPTIMISED);
     check(&signals, guest::SIGNALS);
 }
 
 #[test]
-fn what_guests_do_with_threads() {
+fn guest_thread_cases_behave_as_without_recorder() {
     let threads = victim::c("guest_threads", &["-O2", "-fomit-frame-pointer", "-Wl,--no-as-needed", "-lm"]);
     let modules: Vec<String> = victim::modules(2).iter().map(|m| m.to_string_lossy().into_owned()).collect();
     let (first, second) = (modules[0].as_str(), modules[1].as_str());

@@ -53,7 +53,7 @@ fn results(finished: &Finished) -> Vec<(String, String)> {
 }
 
 #[test]
-fn cpython() {
+fn cpython_test_suite_has_same_results_with_recorder() {
     let _place = beside();
     let have =
         Command::new(PYTHON).args(["-c", "import test.test_dict"]).output().is_ok_and(|o| o.status.success());

@@ -170,7 +170,7 @@ fn by_one_jdk(
 }
 
 #[test]
-fn every_fixture() {
+fn summary_matches_jdk_for_every_fixture() {
     let _place = beside();
     let homes = [17, 25].map(|release| Some((release, foreign::jdk(release)?)));
     let [Some(old), Some(new)] = homes else { return };

@@ -33,13 +33,13 @@ fn phases(engine: &str, how: &str) {
 }
 
 #[test]
-fn renamed_threads_by_timers() {
+fn timer_samples_have_thread_name_at_sample_time() {
     let _place = beside();
     ["self", "prctl", "by-another"].into_iter().for_each(|how| phases("timer", how));
 }
 
 #[test]
-fn renamed_threads_by_perf() {
+fn perf_samples_have_thread_name_at_sample_time() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: renamed threads by the perf engine");
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 const EVENT_NS: u64 = 1_000_000;
 
 #[test]
-fn sums_of_equal_samples_weigh_what_the_samples_do() {
+fn aggregated_samples_preserve_total_weight() {
     let _place = beside();
     let record = Record::new().option("--aggregate").option("1s");
     let metrics = record.folder().join("own.prom");
@@ -86,7 +86,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
 
 /// Inlined functions would make most stacks of a program different, so sums have them only on request.
 #[test]
-fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
+fn aggregated_samples_have_inlined_frames_only_on_request() {
     let _place = beside();
     let program = victim::c("inlined", victim::OPTIMISED);
     let frames = |options: &[&str]| -> Vec<(String, String, i64)> {
@@ -113,7 +113,7 @@ fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
 
 /// The unwritten sums of a killed recorder are recovered as sums, like all earlier ones.
 #[test]
-fn sums_of_a_killed_recorder() {
+fn aggregated_samples_of_killed_recorder_are_recovered() {
     let _place = beside();
     let record = Record::new().option("--aggregate").option("1s").option("--flush").option("100ms");
     let program = victim::c("known_answer", victim::OPTIMISED);

@@ -16,7 +16,7 @@ fn from(spans: &[Span], function: &str) -> Vec<Span> {
 }
 
 #[test]
-fn exceptions_by_type_and_place() {
+fn cpp_exceptions_have_type_and_stack() {
     let _place = beside();
     for flags in [OPTIMISED, &["-O2", "-static-libstdc++", "-static-libgcc", "-rdynamic"][..]] {
         let Some(program) = victim::cpp("throws", flags) else { return };
@@ -54,7 +54,7 @@ fn exceptions_by_type_and_place() {
 }
 
 #[test]
-fn panics() {
+fn rust_panics_have_type_and_stack() {
     let _place = beside();
     let program = victim::rust("rust_panics", &["-O", "-g"]);
     let recorded = Record::new().option("-e").option("throw").run(program, &["250"]).expect_code(0);
@@ -70,7 +70,7 @@ fn panics() {
 /// A library that is opened with RTLD_LOCAL brings its C++ runtime with it. Our interposers precede that runtime
 /// in the symbol lookup, and must find it.
 #[test]
-fn a_module_with_its_own_runtime() {
+fn exceptions_of_module_with_own_cpp_runtime_are_recorded() {
     let _place = beside();
     let Some(module) = victim::cpp("throw_module", &["-O2", "-shared", "-fPIC"]) else { return };
     let program = victim::c("throw_loader", OPTIMISED);

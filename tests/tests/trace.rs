@@ -13,7 +13,7 @@ const THRESHOLD_NS: i64 = 4_000_000;
 /// A traced duration lies between the program's two clock readings inside the call and the two around it. The
 /// same holds for number and sum of the calls above the threshold, whatever the machine's load.
 #[test]
-fn slow_calls_and_no_others() {
+fn only_calls_above_threshold_are_traced() {
     let _place = beside();
     let Some(program) = victim::cpp("traced", victim::OPTIMISED) else { return };
     let recorded = Record::new()
@@ -64,7 +64,7 @@ fn slow_calls_and_no_others() {
 }
 
 #[test]
-fn functions_that_are_not_there_are_told() {
+fn unknown_traced_functions_are_reported_in_one_line() {
     let _place = beside();
     let Some(program) = victim::cpp("traced", victim::OPTIMISED) else { return };
     for (function, word) in [

@@ -339,7 +339,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 #[test]
-fn fixtures_look_the_same_in_the_jdk() {
+fn views_match_jdk_for_fixtures() {
     let _place = beside();
     let Some(jdk25) = foreign::jdk(25) else { return };
     for name in ["jdk17.jfr", "jdk17-multichunk.jfr", "jdk25.jfr", "jdk25-multichunk.jfr"] {
@@ -397,7 +397,7 @@ fn mixed(home: &Path, collector: &str, more: &str, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn recordings_made_here_look_the_same_in_the_jdk() {
+fn views_match_jdk_for_fresh_recordings() {
     let _place = beside();
     let Some(jdk25) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();

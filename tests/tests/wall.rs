@@ -110,18 +110,18 @@ fn known_answer(flags: &[&str]) {
 }
 
 #[test]
-fn shares_without_frame_pointers() {
+fn wall_shares_are_correct_without_frame_pointers() {
     known_answer(victim::OPTIMISED);
 }
 
 #[test]
-fn shares_with_frame_pointers() {
+fn wall_shares_are_correct_with_frame_pointers() {
     known_answer(victim::FRAME_POINTERS);
 }
 
 /// The library is not loaded into the program: CPU samples and waits both come from outside.
 #[test]
-fn shares_of_a_static_program() {
+fn wall_shares_of_static_program_are_correct() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: the wall clock from outside");
     }
@@ -129,7 +129,7 @@ fn shares_of_a_static_program() {
 }
 
 #[test]
-fn wall_beside_cpu_changes_neither() {
+fn wall_and_cpu_engines_do_not_affect_each_other() {
     let turn = turn();
     let recorded = recorded("cpu@2ms,wall@10ms", victim::OPTIMISED, "2.5");
     let _place = turn.measured();
@@ -176,7 +176,7 @@ fn idle_threads(threads: &str, seconds: &str) -> Recorded {
 }
 
 #[test]
-fn a_thousand_idle_threads_cost_next_to_nothing() {
+fn thousand_idle_threads_have_low_cost() {
     let turn = turn();
     // Both include the costs of start and end.
     let (short, long) = (idle_threads("1000", "2"), idle_threads("1000", "10"));
@@ -203,7 +203,7 @@ fn a_thousand_idle_threads_cost_next_to_nothing() {
 
 /// A thread that has run since its last sample may wait in another place, even if no thread runs now.
 #[test]
-fn waits_that_begin_before_all_is_quiet() {
+fn wait_site_is_updated_after_last_thread_stops_running() {
     let turn = turn();
     let program = victim::c("wall_moves", victim::OPTIMISED);
     let recorded = Record::new().option("-e").option("wall@10ms").run(program, &["20", "2"]).expect_code(0);
@@ -222,7 +222,7 @@ fn waits_that_begin_before_all_is_quiet() {
 }
 
 #[test]
-fn programs_that_fork_exec_and_end_all_the_time() {
+fn sleep_of_short_lived_children_is_recorded() {
     let _place = beside();
     let script = "i=0; while [ $i -lt 60 ]; do (exec sleep 0.01) & i=$((i+1)); done; wait; exec sh -c 'sleep 0.2; exit 7'";
     let record = Record::new().option("-e").option("wall@2ms");
@@ -234,7 +234,7 @@ fn programs_that_fork_exec_and_end_all_the_time() {
 }
 
 #[test]
-fn only_the_threads_asked_for() {
+fn threads_option_limits_wall_and_cpu_samples() {
     let _place = beside();
     let program = victim::c("wall", victim::OPTIMISED);
     let record =
@@ -252,7 +252,7 @@ fn only_the_threads_asked_for() {
 }
 
 #[test]
-fn intervals_that_make_no_sense_are_refused() {
+fn invalid_wall_intervals_are_rejected() {
     let _place = beside();
     for bad in ["wall@0ms", "wall@2s", "wall@soon"] {
         let refused = Record::new().option("-e").option(bad).run("/bin/true", &[]);

@@ -323,7 +323,7 @@ mod tests {
 
     /// All commands that read samples have the same selection options.
     #[test]
-    fn selection_is_the_same_on_every_command() {
+    fn sample_commands_share_selection_options() {
         let samples = names(SampleArgs::augment_args(clap::Command::new("samples")));
         let select = names(SelectArgs::augment_args(clap::Command::new("select")));
         assert!(samples.len() >= 8 && select.is_superset(&samples));
@@ -345,7 +345,7 @@ mod tests {
 
     /// Graphs of off-CPU time hide options that they reject.
     #[test]
-    fn off_cpu_graphs_offer_what_they_do() {
+    fn off_cpu_graph_help_hides_rejected_options() {
         for command in ["offcpu", "wakeup", "offwake", "chain", "threadtime"] {
             let mut cli = Cli::command();
             let help = cli.find_subcommand_mut(command).unwrap().render_long_help().to_string();

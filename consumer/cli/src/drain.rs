@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_options_lead_to_the_same_settings() {
+    fn settings_round_trip_through_drain_options() {
         let defaults = Settings::default();
         assert_eq!(format!("{:?}", parsed(&defaults)), format!("{defaults:?}"));
         let mut settings = defaults;

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_is_taken_apart() {
+    fn long_help_is_split_into_lists_notes_and_exit_status() {
         let said = Said::of("Examples:\n  a b   c\n  d\n\nA note.\n\nExit status: 0 or 1.");
         assert_eq!(said.lists, [("Examples", vec!["a b   c", "d"])]);
         assert_eq!(said.exit_status, Some("0 or 1."));

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_printed_by_the_graphs_that_it_concerns() {
+    fn note_is_printed_only_by_affected_graphs() {
         let seen = Seen { open: 3, involuntary: 5_000_000, without_waker: 2, ..Seen::default() };
         assert_eq!(noted(&seen, "3 threads were still waiting"), [Graph::OffCpu, Graph::Time]);
         assert_eq!(noted(&seen, "0.005 s in which threads were preempted"), [Graph::OffCpu]);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_reported_by_all_graphs_and_advice_is_given_once() {
+    fn losses_are_reported_by_all_graphs_and_advice_only_by_offcpu() {
         let seen = Seen { lost: 9, intervals: 40, ..Seen::default() };
         for graph in GRAPHS {
             let text = warnings(&seen, graph).concat();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_wakers_have_the_reason_that_fits_the_recording() {
+    fn missing_waker_note_names_matching_reason() {
         for (known, lost, expected) in [
             (0, 9, "3 of 3 sleeps have no known waker: record with --wakeups"),
             (7, 0, "3 of 10 sleeps have no known waker: record as root"),

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_gets_no_commands() {
+    fn control_characters_are_replaced_on_terminal() {
         let text = "a\tb\n\x1b[31mé\u{80}\u{9b}2J\x7f€";
         for split in 0..=text.len() {
             let mut tame = Tame::new(Vec::new());

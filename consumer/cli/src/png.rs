@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_has_a_text() {
+    fn svg_root_frame_gets_text_label() {
         let box_of = |text: &str| {
             format!(
                 "<g><title>f (1)</title><text x=\"3\">f</text></g><g><title>all (9 ns, 100%)</title><rect/><text x=\"1\">{text}</text></g>"
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_zoomed_has_no_slivers_unless_asked_for() {
+    fn png_hides_narrow_frames_by_default() {
         let fitted = |asked: Option<MinWidth>, width| {
             let mut options = SvgOptions { width, ..SvgOptions::default() };
             fit(&mut options, asked);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_with_any_name_are_understood() {
+    fn stat_line_with_parentheses_in_name_is_parsed() {
         let fields: Vec<String> = (5..=52).map(|n| n.to_string()).collect();
         let line = |state: &str| format!("10 (a) b (c) {state} 3 {}", fields.join(" "));
         assert_eq!(entry(&line("S")), Some(Entry { parent: 3, name: "a) b (c".into(), started: 22 }));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_recorders_start_is_theirs() {
+    fn descendants_exclude_children_of_recorders_and_joined_processes() {
         let tree = HashMap::from([
             (10, process(1, "nginx")),
             (11, process(10, "nginx")),

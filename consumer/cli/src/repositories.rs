@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_whose_disk_refuses_is_paused() {
+    fn recording_on_full_disk_is_listed_as_paused() {
         let status = json!({
             "state": "recording", "seconds": 2.5,
             "processes": [{"pid": 7, "name": "a"}, {"pid": 8, "name": "b"}],

@@ -153,7 +153,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn cost_interval_and_losses_are_told() {
+    fn status_text_lists_cost_interval_and_losses() {
         let answer = json!({
             "state": "recording", "seconds": 61.25, "engines": "cpu@10ms", "engine": "perf", "outputs": ["", "a.jfr"],
             "bytes": 1234, "samples": 90, "samplesPerSecond": 2, "cpuSeconds": 1.5, "periodNs": 10_000_000,

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_flame_graph_of_a_store_is_passed_on() {
+    fn only_flame_with_store_option_is_forwarded_to_engine() {
         let is = |text: &str| {
             let arguments: Vec<OsString> = text.split(' ').map(OsString::from).collect();
             is_flame_of_store(&arguments)
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_beside_this_program_comes_first() {
+    fn sql_engine_next_to_executable_precedes_path() {
         let places = places(Some(Path::new("/opt/f/bin/flightline")), Some(OsStr::new("/a::rel:/b")));
         let want = [
             "/opt/f/bin/flightline-sql",

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_and_containers() {
+    fn cgroup_matches_systemd_unit_or_container_id() {
         let id = "4f5c".repeat(16);
         let unit = "0::/system.slice/nginx.service\n";
         let docker = format!("0::/system.slice/docker-{id}.scope\n");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_names() {
+    fn pids_and_names_are_resolved_or_rejected() {
         let words = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
         assert_eq!(pids(&words(&["1,1", "1"])).unwrap(), [1]);
         for bad in ["0", "99999999999", "", "no such program at all"] {

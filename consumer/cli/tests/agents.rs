@@ -11,7 +11,7 @@ fn folded(args: &[&str]) -> u64 {
 
 /// Before version 4, async-profiler wrote wall-clock samples of running and of sleeping threads as one type.
 #[test]
-fn sleeping_threads_used_no_cpu_time() {
+fn sleeping_threads_are_not_counted_as_cpu_time() {
     let file = recording("ap3-java-wall.jfr");
     let (awake, all) = (177, 177 + 364);
     assert_eq!(folded(&[&file]), awake);
@@ -32,7 +32,7 @@ fn sleeping_threads_used_no_cpu_time() {
 }
 
 #[test]
-fn datadog_samples_are_selected_by_the_usual_names() {
+fn datadog_samples_are_selected_by_standard_aliases() {
     let file = recording("ddprof.jfr");
     assert_eq!(folded(&[&file]), 45);
     for (event, samples) in [("cpu", 45), ("wall", 253), ("alloc", 79), ("live", 11), ("ObjectSample", 79)] {
@@ -47,7 +47,7 @@ fn datadog_samples_are_selected_by_the_usual_names() {
 }
 
 #[test]
-fn pyroscope_samples_have_their_span() {
+fn pyroscope_samples_have_spans() {
     let file = recording("pyroscope.jfr");
     assert_eq!(folded(&[&file]), 74);
     assert_eq!(folded(&["-e", "alloc", &file]), 296);

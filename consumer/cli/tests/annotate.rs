@@ -131,7 +131,7 @@ fn assert_share(part: u64, all: u64, percent: std::ops::RangeInclusive<f64>) {
 }
 
 #[test]
-fn lines_of_a_c_program_have_their_shares() {
+fn c_source_lines_have_expected_shares() {
     let recorded = Recorded::c(&[]);
     let report = recorded.json(&["spin"]);
     assert_eq!(report["unit"], "samples");
@@ -179,7 +179,7 @@ fn lines_of_a_c_program_have_their_shares() {
 }
 
 #[test]
-fn sources_are_found_below_directories_and_lines_are_shown_without() {
+fn lines_are_shown_with_or_without_source_path() {
     let recorded = Recorded::c(&[]);
     let elsewhere = recorded.folder.path().join("elsewhere/src");
     fs::create_dir_all(&elsewhere).unwrap();
@@ -227,7 +227,7 @@ fn rust_functions_are_found_by_short_and_by_full_names() {
 }
 
 #[test]
-fn instructions_have_the_samples_of_recorded_addresses() {
+fn instruction_samples_match_recorded_addresses() {
     let recorded = Recorded::c(&["--addresses"]);
     let report = recorded.json(&["spin", "--asm"]);
     let function = &report["functions"][0];
@@ -268,7 +268,7 @@ fn instructions_have_the_samples_of_recorded_addresses() {
 }
 
 #[test]
-fn missing_lines_and_addresses_are_reported_with_the_remedy() {
+fn missing_lines_and_addresses_are_reported_with_remedy() {
     let recorded = Recorded::c(&[]);
     let message = recorded.error(&["spin", "--asm"]);
     assert!(
@@ -298,7 +298,7 @@ fn missing_lines_and_addresses_are_reported_with_the_remedy() {
 }
 
 #[test]
-fn java_lines_are_those_of_the_folded_stacks() {
+fn java_line_weights_match_folded_stacks() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src");
     let sources = sources.to_str().unwrap();
     let text = fs::read_to_string(Path::new(sources).join("Work.java")).unwrap();
@@ -366,7 +366,7 @@ fn inputs_that_are_not_recordings_are_refused() {
 }
 
 #[test]
-fn functions_of_one_name_are_annotated_each_or_listed() {
+fn functions_with_same_name_are_annotated_or_listed() {
     let file = recording("jdk17.jfr");
     let message = error(&["annotate", "run", &file]);
     assert!(

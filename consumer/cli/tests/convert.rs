@@ -27,7 +27,7 @@ fn total(folded: &str) -> u64 {
 }
 
 #[test]
-fn what_is_converted_folds_to_the_same() {
+fn converted_profile_folds_to_same_stacks() {
     let folder = tempfile::tempdir().unwrap();
     let file = recording("ap-java-multichunk.jfr");
     for total in [false, true] {
@@ -49,7 +49,7 @@ fn what_is_converted_folds_to_the_same() {
 }
 
 #[test]
-fn what_is_exported_to_opentelemetry_is_read_again() {
+fn opentelemetry_export_can_be_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let file = recording("ap-java-multichunk.jfr");
     let path = folder.path().join("exported.otlp");
@@ -66,7 +66,7 @@ fn what_is_exported_to_opentelemetry_is_read_again() {
 }
 
 #[test]
-fn a_page_of_several_recordings_is_the_same_in_whatever_order_they_are_given() {
+fn page_of_several_recordings_is_independent_of_input_order() {
     let [a, b] = ["ap-native-cpu.jfr", "ap-native-lock.jfr"].map(recording);
     let drawn = |inputs: [&str; 2]| {
         stdout(&["flame", "--format", "html", "-o", "-", "--title", "both", inputs[0], inputs[1]])
@@ -77,7 +77,7 @@ fn a_page_of_several_recordings_is_the_same_in_whatever_order_they_are_given() {
 }
 
 #[test]
-fn threads_and_times_are_kept() {
+fn conversion_preserves_threads_and_times() {
     let file = recording("ap-java-multichunk.jfr");
     let json = |args: &[&str]| -> Value {
         serde_json::from_str(&stdout(&[&["convert", &file, "--format"], args].concat())).unwrap()
@@ -124,7 +124,7 @@ fn threads_and_times_are_kept() {
 }
 
 #[test]
-fn a_flame_chart_has_a_part_for_each_thread() {
+fn flame_chart_has_one_section_per_thread() {
     let file = recording("ap-java-multichunk.jfr");
     let svg = stdout(&[
         "flame",
@@ -161,7 +161,7 @@ fn stacks(folded: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn processes_stand_below_their_stacks_and_add_up() {
+fn process_option_adds_process_as_root_frame() {
     let files = [recording("flightline.jfr"), recording("ap-native-cpu.jfr")];
     let fold = |more: &[&str]| stacks(&stdout(&[&["fold", &files[0], &files[1]], more].concat()));
     let (without, with) = (fold(&[]), fold(&["-p"]));
@@ -189,7 +189,7 @@ fn processes_stand_below_their_stacks_and_add_up() {
 }
 
 #[test]
-fn selecting_is_the_same_for_all() {
+fn selection_options_agree_across_commands_and_inputs() {
     let file = recording("ap-java-cpu.jfr");
     let options = [
         "--focus",

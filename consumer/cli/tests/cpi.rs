@@ -82,7 +82,7 @@ fn told(svg: &str, name: &str) -> (String, [u8; 3]) {
 }
 
 #[test]
-fn width_is_cycles_and_colour_cycles_per_instruction_whatever_they_are_read_from() {
+fn cpi_graph_width_and_colour_agree_for_all_input_formats() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let recording = path("cpi.jfr");
@@ -124,7 +124,7 @@ fn width_is_cycles_and_colour_cycles_per_instruction_whatever_they_are_read_from
 }
 
 #[test]
-fn what_cannot_be_divided_is_told() {
+fn invalid_cpi_inputs_are_rejected_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let folded = folder.path().join("one.folded");
     fs::write(&folded, "a;b 1\n").unwrap();

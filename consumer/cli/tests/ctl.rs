@@ -45,7 +45,7 @@ fn names(recording: &Value) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn status_without_a_program_has_every_recording() {
+fn status_without_program_lists_every_recording() {
     let folder = tempfile::tempdir().unwrap();
     let outputs = ["a.jfr", "b.jfr"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
     let running = ["a.jfr", "b.jfr"].map(|name| record(folder.path(), name));
@@ -65,7 +65,7 @@ fn status_without_a_program_has_every_recording() {
 }
 
 #[test]
-fn actions_without_a_program_name_the_option() {
+fn actions_without_program_report_missing_option() {
     for action in [&["pause"][..], &["resume"], &["stop"], &["dump"], &["start"], &["engines", "cpu"]] {
         let done = flightline(&[&["ctl"], action].concat());
         let error = String::from_utf8(done.stderr).unwrap();

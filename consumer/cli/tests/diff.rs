@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// For a program that became twice as fast, shares say little; a hint names better options.
 #[test]
-fn who_made_it_faster_is_told_how_to_see_that() {
+fn large_change_of_total_suggests_no_normalize() {
     let profiles = Profiles::new();
     std::fs::write(profiles.0.path().join("fast.folded"), "root;same 75\n").unwrap();
     let hint = "--no-normalize compares the amounts";
@@ -66,7 +66,7 @@ fn lambda_names_are_normalized() {
 }
 
 #[test]
-fn a_verdict_for_ci() {
+fn fail_above_sets_verdict_and_exit_status() {
     let profiles = Profiles::new();
     let failed = profiles.diff(&["--no-normalize", "--fail-above", "30%", "--json"]);
     assert_eq!(failed.status.code(), Some(3), "{}", text(&failed.stderr));
@@ -108,7 +108,7 @@ fn a_verdict_for_ci() {
 
 /// A server that did 575 times the work in the same time.
 #[test]
-fn per_scales_weights_by_the_work_done() {
+fn per_option_scales_weights_by_work() {
     let profiles = Profiles::new();
     let headline =
         "1000 → 1390 samples, 50.00 → 0.1209 per unit of work (−99.76 %), the first scaled by 575.0000";
@@ -127,7 +127,7 @@ fn per_scales_weights_by_the_work_done() {
 }
 
 #[test]
-fn table_and_pictures() {
+fn diff_writes_table_and_differential_flame_graphs() {
     let profiles = Profiles::new();
     let table = text(&profiles.diff(&["--no-normalize"]).stdout);
     let line =
@@ -154,7 +154,7 @@ fn table_and_pictures() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_told() {
+fn incomparable_profiles_are_rejected_with_reason() {
     let fixture = |name: &str| -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings").join(name)
     };

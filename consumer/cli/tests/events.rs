@@ -24,7 +24,7 @@ fn frees_are_not_the_default_event() {
 }
 
 #[test]
-fn native_locks_have_an_alias() {
+fn nativelock_alias_selects_native_locks() {
     let file = recording("ap-native-lock.jfr");
     let native = stdout(&["fold", "-e", "nativelock", &file]);
     assert!(!native.is_empty());
@@ -32,7 +32,7 @@ fn native_locks_have_an_alias() {
 }
 
 #[test]
-fn a_file_without_a_command_is_summarized() {
+fn file_without_command_is_summarized() {
     let file = recording("jdk17.jfr");
     let alone = flightline(&[&file]);
     assert!(alone.status.success());

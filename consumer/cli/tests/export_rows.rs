@@ -98,7 +98,7 @@ fn rows(text: &str) -> Vec<Json> {
 }
 
 #[test]
-fn rows_are_those_of_the_golden_file() {
+fn exported_rows_match_golden_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
     let args = [&LABELS[..], &["--format", "hdps", "-o"]].concat();
@@ -169,7 +169,7 @@ fn watched(child: &Child) -> Sender<()> {
 }
 
 #[test]
-fn rows_of_a_stream_come_while_it_is_open_and_are_a_whole_file_when_it_is_ended() {
+fn stream_rows_are_live_on_stdout_and_complete_in_file() {
     let folder = tempfile::tempdir().unwrap();
     let args = [&LABELS[..], &["--format", "hdps", "-o"]].concat();
 
@@ -241,7 +241,7 @@ fn json_of(value: &Value) -> Json {
 const SEND: [&str; 5] = ["--tag", "profiles.app", "--no-gzip", "--patience", "300ms"];
 
 #[test]
-fn what_a_fluentd_acknowledges_is_delivered() {
+fn rows_acknowledged_by_fluentd_count_as_delivered() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
     for input in [path.as_path(), Path::new("-")] {
@@ -261,7 +261,7 @@ fn what_a_fluentd_acknowledges_is_delivered() {
 }
 
 #[test]
-fn what_is_not_delivered_is_told_and_an_error() {
+fn undelivered_rows_are_reported_and_exit_with_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
     // No receiver listens.
@@ -295,7 +295,7 @@ fn what_is_not_delivered_is_told_and_an_error() {
 }
 
 #[test]
-fn options_that_would_do_nothing_are_refused() {
+fn options_without_effect_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
     for (args, named) in [

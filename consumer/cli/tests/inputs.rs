@@ -41,7 +41,7 @@ prog 1/7 [000] 1.1: 77 instructions:
 ";
 
 #[test]
-fn perf_script_events_by_name() {
+fn perf_script_events_are_selected_by_name() {
     let inputs = Inputs::new();
     let file = inputs.file("two.txt", TWO_EVENTS);
     let (status, out, errors) = fold(&file, &[]);
@@ -55,7 +55,7 @@ fn perf_script_events_by_name() {
 }
 
 #[test]
-fn folded_text_is_read_as_others_write_it() {
+fn folded_text_variants_of_other_tools_are_read() {
     let inputs = Inputs::new();
     let folded = |content: &[u8]| fold(&inputs.file("x.folded", content), &[]);
     let utf16: Vec<u8> = "\u{feff}main;a 3\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -79,7 +79,7 @@ fn folded_text_is_read_as_others_write_it() {
 }
 
 #[test]
-fn fractions_have_their_unit_in_pictures() {
+fn fractional_weights_have_scaled_unit_in_svg() {
     let inputs = Inputs::new();
     let file = inputs.file("x.folded", "main;a 0.3\nmain;b 0.45\n");
     let picture = inputs.0.path().join("x.svg");
@@ -91,7 +91,7 @@ fn fractions_have_their_unit_in_pictures() {
 }
 
 #[test]
-fn differential_text_is_compared() {
+fn differential_folded_text_equals_diff_of_two_files() {
     let inputs = Inputs::new();
     let both = inputs.file("both.folded", "main;a 30 40\nmain;b 20 10\n");
     let (before, after) = (
@@ -135,7 +135,7 @@ fn differential_text_is_compared() {
 }
 
 #[test]
-fn perf_data_names_the_command_that_reads_it() {
+fn perf_data_error_suggests_perf_script() {
     let inputs = Inputs::new();
     let (status, _, errors) = fold(&inputs.file("perf.data", b"PERFILE2\x68\0\0\0"), &[]);
     assert!(status == Some(1) && errors.contains("perf script -i"), "{errors}");

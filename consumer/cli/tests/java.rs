@@ -31,7 +31,7 @@ fn first_row(view: &str, file: &str) -> std::collections::BTreeMap<String, Strin
 }
 
 #[test]
-fn allocation_stacks_end_in_the_class() {
+fn leaf_of_allocation_stack_is_allocated_class() {
     for name in ["jdk11.jfr", "jdk17.jfr", "jdk21-zgc.jfr", "jdk25.jfr", "ap-java-multichunk.jfr"] {
         let file = recording(name);
         let leaves = leaves(&stdout(&["fold", "-e", "alloc", "--total", &file]));
@@ -45,7 +45,7 @@ fn allocation_stacks_end_in_the_class() {
 }
 
 #[test]
-fn waits_and_exceptions_end_in_the_class() {
+fn leaf_of_wait_and_exception_stack_is_class() {
     let file = recording("jdk17.jfr");
     let monitors = leaves(&stdout(&["fold", "-e", "jdk.JavaMonitorEnter", "--total", &file]));
     let table = first_row("contention-by-class", &file);
@@ -56,14 +56,14 @@ fn waits_and_exceptions_end_in_the_class() {
 
 /// `fold` and a format with individual samples have the same stacks.
 #[test]
-fn speedscope_stacks_end_in_the_class() {
+fn leaf_of_speedscope_stack_is_allocated_class() {
     let file = recording("jdk25.jfr");
     let profile = stdout(&["convert", "-e", "alloc", "--format", "speedscope", &file, "-o", "-"]);
     assert!(profile.contains("\"byte[]\""));
 }
 
 #[test]
-fn cpu_time_samples_are_preferred() {
+fn cpu_time_samples_are_preferred_to_execution_samples() {
     let file = recording("jdk25.jfr");
     let exact = stdout(&["fold", "-e", "jdk.CPUTimeSample", &file]);
     assert!(!exact.is_empty() && !stdout(&["fold", "-e", "jdk.ExecutionSample", &file]).is_empty());
@@ -72,7 +72,7 @@ fn cpu_time_samples_are_preferred() {
 }
 
 #[test]
-fn wall_clock_tables_count_the_interval() {
+fn wall_clock_view_matches_total_of_fold() {
     let file = recording("ap-java-wall.jfr");
     let csv = stdout(&["view", "wall-clock", "--csv", &file]);
     let nanos: u64 =
@@ -83,7 +83,7 @@ fn wall_clock_tables_count_the_interval() {
 
 /// The page has timestamps even if settings follow the samples, as in recordings of the JDK.
 #[test]
-fn pages_by_time_have_their_moments() {
+fn page_has_timestamps_when_settings_follow_samples() {
     let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
     let page = folder.path().join("page.html");
     let names =
@@ -110,7 +110,7 @@ fn sum(folded: &str) -> u64 {
 /// A conversion with individual samples selects the samples that `fold` counts, even if a chunk has two types
 /// of CPU samples.
 #[test]
-fn conversions_select_the_samples_that_fold_selects() {
+fn convert_selects_same_samples_as_fold() {
     let sets = [
         &["jdk25.jfr"][..],
         &["jdk25-multichunk.jfr", "ap-java-cpu.jfr"],
@@ -137,7 +137,7 @@ fn conversions_select_the_samples_that_fold_selects() {
 }
 
 #[test]
-fn enabled_events_that_did_not_happen_are_named() {
+fn view_reports_enabled_events_that_did_not_occur() {
     let said = stderr(&["view", "pinned-threads", &recording("jdk21-zgc.jfr")]);
     assert!(
         said.contains("jdk.VirtualThreadPinned") && said.contains("enabled, and none happened"),
@@ -163,7 +163,7 @@ fn view_lists_the_events_of_a_recording() {
 
 /// Name, version and findings for recordings of each producer.
 #[test]
-fn reports_answer_each_question() {
+fn report_has_expected_findings_for_each_producer() {
     for (name, about, found) in [
         ("jdk11.jfr", "11.0.13", &["Allocation: ", "byte[]", "Garbage collection: ", "Locks: "][..]),
         ("jdk17.jfr", "PID", &["CPU time: ", "Exceptions: ", "Work.fib"]),
@@ -180,7 +180,7 @@ fn reports_answer_each_question() {
 }
 
 #[test]
-fn a_report_as_a_page_links_to_its_pictures() {
+fn html_report_links_to_its_flame_graphs() {
     let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
     let page = folder.path().join("report.html");
     let file = recording("jdk25.jfr");
@@ -222,7 +222,7 @@ fn report_compared_with_itself_has_no_difference() {
 }
 
 #[test]
-fn native_memory_that_was_freed_is_not_alive() {
+fn freed_native_memory_is_not_live() {
     // fixtures/src/burn.c frees everything that it allocates.
     let output = flightline(&["fold", "-e", "live", &recording("ap-native-mem.jfr")]);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -247,7 +247,7 @@ fn native_memory_that_was_freed_is_not_alive() {
 
 /// Lambda names differ between runs; several inputs are merged without their numbers.
 #[test]
-fn several_inputs_have_the_names_that_runs_have_in_common() {
+fn merged_inputs_have_lambda_names_without_numbers() {
     let (one, other) = (recording("jdk17.jfr"), recording("jdk25.jfr"));
     let numbered = regex::Regex::new(r"\$\$Lambda[^;. ]*[0-9]|\$\$Lambda\.0x").unwrap();
     let alone = stdout(&["fold", "-e", "jdk.ExecutionSample,jdk.ObjectAllocationSample,alloc", &other]);

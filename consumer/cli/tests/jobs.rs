@@ -51,7 +51,7 @@ fn inputs(folder: &Path) -> Vec<(PathBuf, &'static [&'static [&'static str]])> {
 }
 
 #[test]
-fn neither_threads_nor_the_way_in_change_what_is_told() {
+fn output_is_independent_of_jobs_and_input_kind() {
     let folder = tempfile::tempdir().unwrap();
     let inputs = inputs(folder.path());
     let next = AtomicUsize::new(0);

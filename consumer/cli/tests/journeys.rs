@@ -49,7 +49,7 @@ fn repository(root: &Path, recording: &str, folders: &[&str]) {
 }
 
 #[test]
-fn a_repository_is_assembled_in_the_order_of_time() {
+fn repository_is_assembled_in_time_order() {
     let dir = tempfile::tempdir().unwrap();
     let file = fixture("jdk17-multichunk.jfr");
     let whole = fs::read(&file).unwrap();
@@ -71,7 +71,7 @@ fn a_repository_is_assembled_in_the_order_of_time() {
 }
 
 #[test]
-fn what_is_to_be_recovered_has_to_be_there() {
+fn recover_fails_for_missing_directory() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("nodir");
     let output = flightline(&["recover", text(&missing)]);
@@ -81,7 +81,7 @@ fn what_is_to_be_recovered_has_to_be_there() {
 }
 
 #[test]
-fn no_picture_is_what_its_name_does_not_say() {
+fn unsupported_output_extensions_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let (file, java) = (fixture("jdk17.jfr"), fixture("jdk25.jfr"));
     for (args, name) in [
@@ -109,7 +109,7 @@ fn no_picture_is_what_its_name_does_not_say() {
 }
 
 #[test]
-fn filters_that_leave_nothing_are_told() {
+fn filters_without_match_are_reported() {
     let file = fixture("ap-java-cpu.jfr");
     for filter in [&["--focus", "no such function"][..], &["-I", "no such function"], &["--from", "2h"]] {
         let output = flightline(&[&["fold", &file], filter].concat());
@@ -119,7 +119,7 @@ fn filters_that_leave_nothing_are_told() {
 }
 
 #[test]
-fn of_exceptions_a_number_is_wanted() {
+fn total_of_exceptions_prints_no_warning() {
     let output = flightline(&["fold", &fixture("jdk17.jfr"), "-e", "throw", "--total"]);
     assert!(output.status.success() && !output.stdout.is_empty(), "{}", told(&output));
     assert_eq!(told(&output), "");
@@ -158,7 +158,7 @@ fn without_calls(path: &Path, settings: &[(&str, &str)], short: i64, lost: i64) 
 }
 
 #[test]
-fn no_slow_call_is_no_reason_to_record_again() {
+fn slower_without_slow_calls_does_not_suggest_recording_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("g2.jfr");
     let slower = |settings: &[(&str, &str)], short, lost| {
@@ -206,7 +206,7 @@ fn with_losses(path: &Path, samples: i64, lost: i64) {
 }
 
 #[test]
-fn headline_has_the_host_and_the_period() {
+fn headline_has_host_and_period() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("labelled.jfr");
     let headline = |hosts: &[&str], output: &str| {
@@ -249,7 +249,7 @@ fn headline_has_the_host_and_the_period() {
 }
 
 #[test]
-fn pictures_say_what_is_missing_in_them() {
+fn flame_graph_shows_lost_share_of_its_time_range() {
     let dir = tempfile::tempdir().unwrap();
     let (path, picture) = (dir.path().join("lossy.jfr"), dir.path().join("lossy.svg"));
     let draw = |more: &[&str]| {
@@ -270,7 +270,7 @@ fn pictures_say_what_is_missing_in_them() {
 }
 
 #[test]
-fn tail_of_what_is_finished_says_so() {
+fn tail_of_finished_recording_suggests_all_option() {
     let file = fixture("jdk17.jfr");
     let output = flightline(&["tail", &file]);
     assert!(output.status.success() && output.stdout.is_empty(), "{}", told(&output));
@@ -281,7 +281,7 @@ fn tail_of_what_is_finished_says_so() {
 }
 
 #[test]
-fn a_file_cut_within_its_header_is_called_that() {
+fn file_truncated_in_chunk_header_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("head.jfr");
     let bytes = fs::read(fixture("jdk17.jfr")).unwrap();
@@ -315,7 +315,7 @@ fn a_file_cut_within_its_header_is_called_that() {
 }
 
 #[test]
-fn help_of_a_store_needs_no_engine() {
+fn store_help_needs_no_sql_engine() {
     for args in [&["store", "--help"][..], &["sql", "--help"], &["store", "add", "-h"]] {
         let output = command(args).env("FLIGHTLINE_SQL", "/nowhere/flightline-sql").output().unwrap();
         let help = str::from_utf8(&output.stdout).unwrap();

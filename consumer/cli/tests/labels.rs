@@ -57,7 +57,7 @@ fn told(args: &[&str]) -> String {
 }
 
 #[test]
-fn samples_are_chosen_by_texts_and_numbers() {
+fn label_option_selects_samples_by_string_and_number() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
     let path = path.to_str().unwrap();
@@ -99,7 +99,7 @@ fn samples_are_chosen_by_texts_and_numbers() {
 }
 
 #[test]
-fn what_no_sample_has_is_told_with_what_there_is() {
+fn unknown_label_error_lists_existing_labels() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
     let path = path.to_str().unwrap();
@@ -123,7 +123,7 @@ fn what_no_sample_has_is_told_with_what_there_is() {
 }
 
 #[test]
-fn what_cannot_be_asked_says_what_can() {
+fn unsupported_selection_error_suggests_alternative() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
     let path = path.to_str().unwrap();

@@ -66,7 +66,7 @@ fn check(histogram: &Value, mut nanos: Vec<u64>) {
 }
 
 #[test]
-fn histograms_of_a_jdk_recording_are_those_of_its_events() {
+fn jdk_histograms_match_event_durations() {
     let file = fixture("recordings/jdk25.jfr");
     let all = histograms(&[&file]);
     let names: Vec<_> =
@@ -87,7 +87,7 @@ fn histograms_of_a_jdk_recording_are_those_of_its_events() {
 }
 
 #[test]
-fn time_off_cpu_has_a_histogram_per_state() {
+fn off_cpu_time_has_one_histogram_per_state() {
     let file = fixture("off-cpu/off_cpu.jfr");
     let all = histograms(&["-e", "OffCpu", &file]);
     let (states, nanos) =
@@ -118,7 +118,7 @@ fn each_traced_function_has_a_histogram() {
 }
 
 #[test]
-fn samples_are_selected_as_elsewhere() {
+fn latency_selects_samples_by_thread_state_and_stack() {
     let file = fixture("off-cpu/off_cpu.jfr");
     let thread = histograms(&["-e", "OffCpu", "--only-thread", "sleeper", "--state", "^S", &file]);
     let slept = histograms(&["-e", "OffCpu", "-I", "^rest$", "--state", "^S", &file]);
@@ -136,7 +136,7 @@ fn samples_are_selected_as_elsewhere() {
 }
 
 #[test]
-fn text_has_figures_and_bars() {
+fn text_output_has_percentiles_and_bars() {
     let file = fixture("recordings/jdk25.jfr");
     let text = text(&["latency", "-e", "jdk.FileRead", &file]);
     let lines: Vec<&str> = text.lines().collect();
@@ -160,7 +160,7 @@ fn text_has_figures_and_bars() {
 }
 
 #[test]
-fn a_recording_without_durations_is_an_error_that_names_the_options() {
+fn recording_without_durations_fails_and_names_options() {
     let fails = |args: &[&str]| {
         let output = flightline(&[&["latency"], args].concat());
         assert_eq!(output.status.code(), Some(1));
@@ -189,7 +189,7 @@ fn on_page(args: &[&str]) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn pages_have_the_histogram_of_each_event_with_durations() {
+fn page_has_histogram_of_each_event_with_durations() {
     let jdk = fixture("recordings/jdk25.jfr");
     let durations = |events: &[&str]| {
         let all = events.iter().flat_map(|event| column(&jdk, event, "Duration"));
@@ -208,7 +208,7 @@ fn pages_have_the_histogram_of_each_event_with_durations() {
 }
 
 #[test]
-fn pages_of_time_off_cpu_have_the_histogram_of_what_they_draw() {
+fn off_cpu_page_histogram_matches_drawn_waits() {
     let file = fixture("off-cpu/off_cpu.jfr");
     let column = |name: &str| column(&file, "flightline.OffCpu", name);
     let numbers = |name: &str| column(name).iter().map(|nanos| nanos.as_u64().unwrap()).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 use crate::convert::{flightline, stdout};
 
 #[test]
-fn tracepoint_options_have_a_state() {
+fn list_shows_whether_record_accepts_tracepoint_options() {
     let list = stdout(&["list"]);
     let mut lines = list.lines().skip_while(|line| !line.contains("tracepoints (options of record)")).skip(1);
     for option in ["--off-cpu", "--wakeups", "--syscall-io", "--block-io", "--growth"] {

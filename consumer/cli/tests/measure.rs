@@ -24,7 +24,7 @@ fn weight(recording: &str, event: &str) -> u64 {
 }
 
 #[test]
-fn a_page_has_all_and_pictures_are_a_file_for_each() {
+fn measure_writes_one_page_or_one_svg_per_event() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let recording = fixture("recordings/ap-java-multichunk.jfr");
@@ -149,7 +149,7 @@ fn svg_has_colours_by_frame_type_and_by_application() {
 }
 
 #[test]
-fn events_beyond_the_limit_are_named() {
+fn events_beyond_page_limit_are_reported() {
     let (offered, errors) = page(&fixture("recordings/jdk21-zgc.jfr"), &[]);
     assert_eq!(subtitles(&offered).len(), 12);
     assert!(errors.contains("no room for jdk.RetransformClasses: it holds 12 events"), "{errors}");
@@ -184,7 +184,7 @@ fn measure(of: &Value) -> (&str, &str, u64) {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_events_and_unsupported_formats_are_rejected() {
     let refused = |args: &[&str]| {
         let done = flightline(&[&["flame", "-o", "-"], args].concat());
         assert!(!done.status.success(), "{args:?}");

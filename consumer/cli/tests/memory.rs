@@ -98,7 +98,7 @@ fn measured(args: &[&str], kept: bool) -> (String, i64) {
 }
 
 #[test]
-fn memory_does_not_grow_with_the_recording() {
+fn memory_does_not_grow_with_recording_size() {
     let program = measured(&["--version"], false).1;
     let run = |args: &[&str], file: &Path, kept| {
         let args = [args, &[file.to_str().unwrap()]].concat();

@@ -68,7 +68,7 @@ fn check_reader_gone(args: &[&str]) {
 }
 
 #[test]
-fn a_full_disk_is_told_in_one_line() {
+fn full_disk_is_reported_in_one_line() {
     for args in COMMANDS {
         check_full_disk(&with_recording(args));
     }
@@ -77,7 +77,7 @@ fn a_full_disk_is_told_in_one_line() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn commands_exit_successfully_when_stdout_is_closed() {
     for args in COMMANDS {
         check_reader_gone(&with_recording(args));
     }
@@ -85,7 +85,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn the_input_is_never_overwritten() {
+fn input_is_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let [input, link] = ["run.jfr", "link.jfr"].map(|name| folder.path().join(name));
     let before = fs::read(RECORDING).unwrap();
@@ -180,7 +180,7 @@ fn record_renames_an_existing_recording() {
 
 /// According to `jfr summary`, this recording starts at 23:30:39 UTC on 2026-11-20 and lasts less than 2 s.
 #[test]
-fn times_mean_the_same_to_every_command() {
+fn time_options_are_equivalent_across_commands() {
     let fold = |args: &[&str]| {
         let output = flightline(&[&["fold", RECORDING], args].concat());
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -204,7 +204,7 @@ fn times_mean_the_same_to_every_command() {
 }
 
 #[test]
-fn a_slip_in_a_filter_does_not_pass_for_a_clean_recording() {
+fn scrub_warns_about_filter_without_match() {
     let folder = tempfile::tempdir().unwrap();
     let check = |filter: &[&str], told: &[&str]| {
         let to = folder.path().join("out.jfr");
@@ -224,7 +224,7 @@ fn a_slip_in_a_filter_does_not_pass_for_a_clean_recording() {
 }
 
 #[test]
-fn wrong_orders_and_names() {
+fn wrong_argument_order_and_unknown_names_are_rejected() {
     let check = |args: &[&str], status: i32, told: &str| {
         let output = flightline(args);
         assert_eq!(output.status.code(), Some(status), "{args:?}: {}", stderr(&output));

@@ -38,7 +38,7 @@ fn path(name: &str) -> String {
 }
 
 #[test]
-fn fold_of_file_pipe_and_its_own_output_agree() {
+fn fold_output_is_equal_for_file_pipe_and_folded_input() {
     let file = path("recordings/ap-java-cpu.jfr");
     let of_file = flightline(&["fold", &file]);
     assert!(of_file.status.success(), "{}", text(&of_file.stderr));
@@ -49,7 +49,7 @@ fn fold_of_file_pipe_and_its_own_output_agree() {
 }
 
 #[test]
-fn include_and_exclude_are_grep() {
+fn include_and_exclude_filter_stacks_like_grep() {
     let file = path("recordings/ap-java-cpu.jfr");
     let all = text(&flightline(&["fold", &file]).stdout);
     let with = text(&flightline(&["fold", &file, "-I", "Work\\.fib"]).stdout);
@@ -74,7 +74,7 @@ fn truncated_stacks_are_marked() {
 }
 
 #[test]
-fn pictures_by_the_name_of_the_output() {
+fn flame_format_follows_output_extension() {
     let folder = tempfile::tempdir().unwrap();
     let file = path("recordings/ap-java-cpu.jfr");
     for (name, start) in [("x.svg", "<?xml"), ("x.html", "<!DOCTYPE html>"), ("x", "<!DOCTYPE html>")] {
@@ -93,7 +93,7 @@ fn pictures_by_the_name_of_the_output() {
 }
 
 #[test]
-fn pictures_ask_nothing_of_the_network() {
+fn flame_graphs_load_no_network_resources() {
     for format in ["html", "svg"] {
         let file = path("recordings/ap-java-cpu.jfr");
         let picture = text(&flightline(&["flame", &file, "--format", format]).stdout);
@@ -115,7 +115,7 @@ fn pictures_ask_nothing_of_the_network() {
 }
 
 #[test]
-fn errors_are_one_line_with_the_name_and_status_1() {
+fn errors_are_one_line_with_file_name_and_status_1() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.jfr");
     std::fs::write(&empty, b"").unwrap();
@@ -144,14 +144,14 @@ fn errors_are_one_line_with_the_name_and_status_1() {
 }
 
 #[test]
-fn usage_errors_are_status_2() {
+fn usage_errors_exit_with_status_2() {
     for args in [&["nonsense"][..], &["fold"], &["fold", "x", "-I", "("], &["flame", "x", "--from", "soon"]] {
         assert_eq!(flightline(args).status.code(), Some(2), "{args:?}");
     }
 }
 
 #[test]
-fn what_can_be_read_of_a_torn_recording_is_and_the_status_tells() {
+fn truncated_recording_is_folded_with_status_1() {
     let bytes = std::fs::read(fixture("cases/88_anchor.jfr")).unwrap();
     let whole = piped(&["fold", "-"], &bytes);
     assert!(whole.status.success(), "{}", text(&whole.stderr));
@@ -163,7 +163,7 @@ fn what_can_be_read_of_a_torn_recording_is_and_the_status_tells() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn print_exits_successfully_when_stdout_is_closed() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_flightline"))
         .args(["print", &path("recordings/jdk17-multichunk.jfr")])
         .stdout(Stdio::piped())
@@ -177,7 +177,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn completions_know_the_commands() {
+fn completions_contain_commands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&flightline(&["completions", shell]).stdout);
         assert!(script.contains("summary") && script.contains("stack-depth"), "{shell}");
@@ -191,7 +191,7 @@ fn help_has_examples() {
 }
 
 #[test]
-fn a_dump_of_several_recordings_has_one_clock() {
+fn dump_of_several_recordings_has_one_clock() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["flightline.jfr", "ap-native-cpu.jfr"];
     let mut events = 0;

@@ -21,7 +21,7 @@ int main() { for (;;) deep(64); }
 ";
 
 #[test]
-fn stacks_longer_than_their_copy_have_a_cause_and_advice() {
+fn stacks_longer_than_copy_report_cause_and_advice() {
     let compiled = annotate::compile("deep.c", DEEP, &["cc", "-O0", "-fomit-frame-pointer"]);
     let file = compiled.folder.path().join("run.jfr").to_str().unwrap().to_owned();
     let mut running = Command::new(&compiled.program).stdout(Stdio::null()).spawn().unwrap();
@@ -44,7 +44,7 @@ fn stacks_longer_than_their_copy_have_a_cause_and_advice() {
 
 /// Stacks that fit into the copy are complete and cause no advice.
 #[test]
-fn short_stacks_have_no_advice() {
+fn short_stacks_print_no_advice() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.jfr").to_str().unwrap().to_owned();
     let mut running = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();

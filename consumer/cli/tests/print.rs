@@ -55,7 +55,7 @@ fn times(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_same_events_in_every_form() {
+fn every_format_prints_same_events() {
     let file = fixture("jdk25.jfr");
     let events = ["--events", "ThreadStart,jdk.GarbageCollection"];
     let all = |form: &str| printed(&[&[file.as_str(), form], &events[..]].concat());
@@ -75,7 +75,7 @@ fn the_same_events_in_every_form() {
 }
 
 #[test]
-fn one_form_at_a_time() {
+fn format_options_exclude_each_other() {
     let file = fixture("jdk17.jfr");
     for pair in [["--json", "--csv"], ["--ndjson", "--compact"], ["--exact", "--json"]] {
         let output = print(&[&[file.as_str()], &pair[..]].concat());
@@ -85,7 +85,7 @@ fn one_form_at_a_time() {
 }
 
 #[test]
-fn categories_and_depth() {
+fn category_and_stack_depth_options_limit_output() {
     let file = fixture("jdk17.jfr");
     // Categories according to the metadata of JDK 17: ThreadStart belongs to Java Application, collections to
     // GC.
@@ -104,7 +104,7 @@ fn categories_and_depth() {
 }
 
 #[test]
-fn exact_has_all_digits() {
+fn exact_option_prints_all_digits() {
     let file = fixture("jdk17.jfr");
     let rough = printed(&[&file, "--events", "GarbageCollection"]);
     let exact = printed(&[&file, "--events", "GarbageCollection", "--exact"]);
@@ -116,7 +116,7 @@ fn exact_has_all_digits() {
 }
 
 #[test]
-fn a_range_of_time() {
+fn from_and_to_select_time_range() {
     let file = fixture("jdk17.jfr");
     let all = printed(&[&file, "--events", "ThreadStart,ThreadEnd", "--exact"]);
     let moments = times(&all);
@@ -138,7 +138,7 @@ fn a_range_of_time() {
 }
 
 #[test]
-fn several_files_and_standard_input() {
+fn several_files_and_standard_input_are_read() {
     let (one, two) = (fixture("jdk17.jfr"), fixture("jdk25.jfr"));
     let both = printed(&[&one, &two, "--events", "CPULoad", "--json"]);
     let both: Json = serde_json::from_str(&both).unwrap();
@@ -159,7 +159,7 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_output_is_complete_or_not_there() {
+fn output_file_is_complete_or_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = fixture("jdk17.jfr");
     let out = folder.path().join("out.json");
@@ -183,7 +183,7 @@ fn an_output_is_complete_or_not_there() {
 }
 
 #[test]
-fn a_killed_writer_leaves_nothing_behind() {
+fn killed_writer_leaves_no_partial_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let pipe = folder.path().join("pipe");
@@ -208,7 +208,7 @@ fn signal(which: Signal, child: &Child) {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough() {
+fn print_exits_successfully_when_stdout_is_closed() {
     let mut child = command(&[&fixture("jdk17.jfr")]).spawn().unwrap();
     let mut first = [0; 10];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
@@ -218,7 +218,7 @@ fn a_reader_that_has_seen_enough() {
 }
 
 #[test]
-fn a_finished_recording_is_followed_to_its_end() {
+fn finished_recording_is_followed_to_its_end() {
     let file = fixture("jdk25-multichunk.jfr");
     let sorted = |args: &[&str]| {
         let mut lines: Vec<String> = printed(args).lines().map(str::to_owned).collect();
@@ -250,14 +250,14 @@ fn until_interrupted(what: &Path) -> String {
 }
 
 #[test]
-fn an_unfinished_recording_is_followed_until_ctrl_c() {
+fn unfinished_recording_is_followed_until_ctrl_c() {
     let document: Json =
         serde_json::from_str(&until_interrupted(Path::new(&fixture("jdk17-killed.jfr")))).unwrap();
     assert!(document["recording"]["events"].as_array().unwrap().len() > 10);
 }
 
 #[test]
-fn a_repository_is_followed_until_ctrl_c() {
+fn repository_is_followed_until_ctrl_c() {
     let folder = tempfile::tempdir().unwrap();
     let split = Command::new(env!("CARGO_BIN_EXE_flightline"))
         .args(["disassemble", &fixture("jdk17-multichunk.jfr"), "--max-chunks", "1", "-o"])
@@ -271,7 +271,7 @@ fn a_repository_is_followed_until_ctrl_c() {
 }
 
 #[test]
-fn what_cannot_be_followed() {
+fn unsupported_follow_combinations_are_rejected() {
     let file = fixture("jdk17.jfr");
     assert!(error(&["-", "--follow"]).contains("--follow"));
     assert!(error(&[&file, &file, "--follow"]).contains("one recording"));
@@ -280,7 +280,7 @@ fn what_cannot_be_followed() {
 }
 
 #[test]
-fn names_nothing_has() {
+fn unknown_event_and_category_names_get_suggestions() {
     let file = fixture("jdk17.jfr");
     assert!(error(&[&file, "--events", "CPULod"]).contains("did you mean CPULoad?"));
     assert!(error(&[&file, "--events", "cpuload"]).contains("did you mean CPULoad, ThreadCPULoad?"));
@@ -297,7 +297,7 @@ fn names_nothing_has() {
 }
 
 #[test]
-fn what_is_no_recording() {
+fn files_that_are_not_recordings_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str, bytes: &[u8]| {
         let path: PathBuf = folder.path().join(name);
@@ -317,7 +317,7 @@ fn what_is_no_recording() {
 }
 
 #[test]
-fn a_shell_can_complete_it() {
+fn shell_completion_contains_print_options() {
     let script =
         Command::new(env!("CARGO_BIN_EXE_flightline")).args(["completions", "bash"]).output().unwrap();
     let script = text(&script.stdout);

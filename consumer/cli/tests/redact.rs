@@ -34,7 +34,7 @@ fn scrubbed(file: &str, folder: &Path, options: &[&str]) -> String {
 }
 
 #[test]
-fn secrets_go_and_other_values_stay() {
+fn redact_replaces_secrets_and_preserves_other_values() {
     let folder = tempfile::tempdir().unwrap();
     let file = with_secrets(folder.path());
     let events = |file: &str| stdout(&["print", file, "--events", "JVMInformation"]);
@@ -50,7 +50,7 @@ fn secrets_go_and_other_values_stay() {
 
 /// Properties and variables are redacted by name; others keep their values, including `java.version`.
 #[test]
-fn properties_are_redacted_by_their_names() {
+fn properties_are_redacted_by_name() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["ap-java-cpu.jfr", "ap-java-wall.jfr", "ap-java-multichunk.jfr"] {
         let sound = recording(name);

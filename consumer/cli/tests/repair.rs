@@ -30,7 +30,7 @@ fn events(file: &str) -> u64 {
 
 /// 200 damaged bytes cost only the events that contain them. The report states the position and size.
 #[test]
-fn damage_costs_the_damaged_events_and_is_reported() {
+fn only_damaged_events_are_lost_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let sound = recording("jdk17.jfr");
     let mut bytes = std::fs::read(&sound).unwrap();

@@ -46,7 +46,7 @@ fn printed(file: &str) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn what_the_jdk_recorded() {
+fn slow_calls_match_jdk_events() {
     for name in ["jdk17-jcmd.jfr", "jdk25-methods.jfr", "jdk25-multichunk.jfr"] {
         let file = fixture(name);
         let listed = objects(&text(&["slower", &file, "--min", "0", "--json"]));
@@ -84,7 +84,7 @@ fn what_the_jdk_recorded() {
 }
 
 #[test]
-fn kinds_are_parts_of_all() {
+fn file_and_socket_calls_add_up_to_all_calls() {
     let file = fixture("jdk25.jfr");
     let count =
         |more: &[&str]| text(&[&["slower", &file, "--min", "0", "--json"], more].concat()).lines().count();
@@ -99,7 +99,7 @@ fn kinds_are_parts_of_all() {
 }
 
 #[test]
-fn where_there_is_nothing_to_list() {
+fn empty_list_reports_reason() {
     let none = flightline(&["slower", &fixture("ap-java-cpu.jfr")], Stdio::null());
     assert!(!none.status.success() && none.stdout.is_empty());
     assert!(String::from_utf8_lossy(&none.stderr).contains("-e io"), "{none:?}");

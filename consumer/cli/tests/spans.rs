@@ -151,7 +151,7 @@ fn line<'a>(text: &'a str, begins: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_recording_is_told_by_its_spans() {
+fn span_tables_and_trace_match_known_recording() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.jfr");
     make(&file);
@@ -251,7 +251,7 @@ fn a_recording_is_told_by_its_spans() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn invalid_span_queries_are_rejected_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.jfr");
     make(&file);

@@ -130,7 +130,7 @@ fn folder_has_one_line_for_each_recording() {
 
 /// The chunk files of a repository form one recording.
 #[test]
-fn repository_is_one_recording() {
+fn repository_is_summarized_as_one_recording() {
     let root = tempfile::tempdir().unwrap();
     let process = root.path().join("2026_11_20_23_30_35_18862");
     std::fs::create_dir(&process).unwrap();

@@ -34,7 +34,7 @@ fn by_first_frame(folder: &Path, options: &[&str]) -> HashMap<String, u64> {
 }
 
 #[test]
-fn samples_have_the_title_of_their_process() {
+fn samples_have_title_of_their_process() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     flightline(folder, &["record", "-q", "-o", "r.jfr", "--", "perl", "-e", PROGRAM]);

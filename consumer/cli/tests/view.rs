@@ -39,7 +39,7 @@ fn counted(fixture: &str, event: &str) -> u64 {
 }
 
 #[test]
-fn native_memory_is_what_the_program_asked_for() {
+fn native_memory_views_match_program_allocations() {
     // fixtures/src/burn.c: repeated malloc(3000) and free.
     let row = &rows("native-allocation-balance", "recordings/ap-native-mem.jfr")[0];
     let allocations = counted("ap-native-mem", "profiler.Malloc");
@@ -58,7 +58,7 @@ fn native_memory_is_what_the_program_asked_for() {
 }
 
 #[test]
-fn native_locks_are_all_counted() {
+fn native_lock_views_count_all_waits() {
     let waits = counted("ap-native-lock", "profiler.NativeLock").to_string();
     // burn.c has one mutex and two threads.
     let by_lock = rows("native-locks-by-address", "recordings/ap-native-lock.jfr");
@@ -70,7 +70,7 @@ fn native_locks_are_all_counted() {
 }
 
 #[test]
-fn wall_clock_adds_up() {
+fn wall_clock_views_by_state_and_thread_have_equal_sums() {
     let by_state = rows("wall-clock", "recordings/ap-java-wall.jfr");
     let by_thread = rows("wall-clock-by-thread", "recordings/ap-java-wall.jfr");
     let sum =
@@ -83,7 +83,7 @@ fn wall_clock_adds_up() {
 }
 
 #[test]
-fn every_type_is_counted_as_the_jdk_counts() {
+fn event_counts_match_jdk_for_every_type() {
     for fixture in ["jdk17-multichunk", "jdk25", "ap-java-multichunk", "ap-native-lock"] {
         let rows = rows("events-by-name", &format!("recordings/{fixture}.jfr"));
         assert!(!rows.is_empty());
@@ -95,7 +95,7 @@ fn every_type_is_counted_as_the_jdk_counts() {
 }
 
 #[test]
-fn several_recordings_are_taken_together() {
+fn several_recordings_are_merged() {
     let (one, other) = (path("recordings/jdk17.jfr"), path("recordings/jdk17-multichunk.jfr"));
     let pauses = |files: &[&str]| {
         let mut args = vec!["gc-pauses", "--csv"];
@@ -106,7 +106,7 @@ fn several_recordings_are_taken_together() {
 }
 
 #[test]
-fn parts_of_the_time_make_the_whole() {
+fn adjacent_time_ranges_add_up_to_whole() {
     let file = path("recordings/jdk25.jfr");
     let collections = |range: &[&str]| {
         let mut args = vec!["gc", "--csv", "--limit", "100000"];
@@ -125,7 +125,7 @@ fn parts_of_the_time_make_the_whole() {
 }
 
 #[test]
-fn an_event_type_is_a_table_of_its_fields() {
+fn event_type_view_is_table_of_its_fields() {
     let file = path("recordings/jdk17.jfr");
     for name in ["jdk.CPULoad", "CPULoad"] {
         let csv = shown(&[name, "--csv", &file]);
@@ -141,7 +141,7 @@ fn an_event_type_is_a_table_of_its_fields() {
 }
 
 #[test]
-fn tables_keep_to_the_width() {
+fn tables_fit_into_width() {
     let file = path("recordings/jdk25.jfr");
     for width in [40, 60, 100] {
         let table = shown(&["hot-methods", "--width", &width.to_string(), &file]);
@@ -157,7 +157,7 @@ fn tables_keep_to_the_width() {
 }
 
 #[test]
-fn json_has_figures_and_units() {
+fn json_has_values_and_units() {
     let json = shown(&["gc-pauses", "--json", &path("recordings/jdk25.jfr")]);
     for part in ["\"view\": \"gc-pauses\"", "\"Pauses\":298", "{\"title\":\"Total\",\"unit\":\"ns\"}"] {
         assert!(json.contains(part), "no {part} in {json}");
@@ -167,7 +167,7 @@ fn json_has_figures_and_units() {
 /// A wait is attributed to the code that uses the lock; the interposer and the library's functions are
 /// omitted.
 #[test]
-fn lock_views_begin_with_the_lock_user() {
+fn lock_view_stacks_start_at_lock_caller() {
     let file = path("recordings/ap-native-lock.jfr");
     let table: serde_json::Value = serde_json::from_str(&shown(&["native-locks", "--json", &file])).unwrap();
     assert_eq!(
@@ -181,7 +181,7 @@ fn lock_views_begin_with_the_lock_user() {
 }
 
 #[test]
-fn list_has_the_views_with_events() {
+fn list_shows_only_views_with_events() {
     let file = path("recordings/ap-native-lock.jfr");
     for args in [&["--list", &file][..], &[&file]] {
         let list = shown(args);
@@ -194,7 +194,7 @@ fn list_has_the_views_with_events() {
 }
 
 #[test]
-fn lists_for_programs() {
+fn list_is_available_as_json_and_csv() {
     let file = path("recordings/ap-native-lock.jfr");
     for args in [&["--list", "--json", &file][..], &[&file, "--json"]] {
         let list: serde_json::Value = serde_json::from_str(&shown(args)).unwrap();
@@ -212,7 +212,7 @@ fn lists_for_programs() {
 }
 
 #[test]
-fn what_is_missing_or_misspelt_is_told() {
+fn missing_events_and_misspelt_views_are_reported() {
     let file = path("recordings/jdk17.jfr");
     let missing = view(&["native-locks", &file]);
     let told = text(&missing.stderr);
@@ -227,7 +227,7 @@ fn what_is_missing_or_misspelt_is_told() {
 }
 
 #[test]
-fn all_views_and_all_events_of_every_fixture() {
+fn all_views_and_all_events_render_every_fixture() {
     for entry in std::fs::read_dir(path("recordings")).unwrap() {
         let file = entry.unwrap().path();
         let file = file.to_str().unwrap();

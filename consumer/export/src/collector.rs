@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn stacks_of_all_chunks_are_held_once() {
+    fn identical_stacks_across_chunks_are_stored_once() {
         let (stacks, samples) = held(1);
         assert!(stacks > 5 && samples >= stacks, "{stacks} {samples}");
         assert_eq!(held(4), (stacks, 4 * samples));
     }
 
     #[test]
-    fn a_span_that_was_told_while_it_went_on_is_given_once() {
+    fn span_reported_while_open_is_exported_once() {
         let span = |id: u64, end: i64, open: bool| {
             let key = SpanKey::of(id).unwrap();
             let (trace, labels) = (spans::TraceId(7), Default::default());

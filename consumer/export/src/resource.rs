@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_out_of_groups() {
+    fn thread_group_is_parsed_into_name_and_pid() {
         assert_eq!(process("a (b) (12)"), Some(("a (b)", 12)));
         for none in ["main", "x (y)", "x (-1)", "x (12", "(12)", "x (99999999999999999999)"] {
             assert_eq!(process(none), None, "{none}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_has_a_service_name_and_what_was_given_counts_most() {
+    fn given_service_name_takes_precedence_over_detected_names() {
         let name = |resource: Resource| {
             let found = resource.attributes.into_iter().find(|a| a.key == "service.name");
             match found.and_then(|a| a.value?.value) {

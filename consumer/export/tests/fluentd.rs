@@ -132,7 +132,7 @@ fn messages_are_acknowledged_on_one_connection() {
 }
 
 #[test]
-fn what_is_not_acknowledged_comes_again_under_the_same_id() {
+fn unacknowledged_message_is_resent_with_same_id() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // First message: received but not acknowledged; then a wrong id, an invalid response, a closed
     // connection, and success.
@@ -162,7 +162,7 @@ fn what_is_not_acknowledged_comes_again_under_the_same_id() {
 }
 
 #[test]
-fn a_receiver_that_takes_one_message_a_connection_is_asked_at_once() {
+fn connection_closed_after_message_is_reopened_without_pause() {
     // With a pause between attempts, the time limit would be over first.
     let long = Duration::from_secs(3_600);
     let (timeout, patience) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -191,7 +191,7 @@ fn a_receiver_that_takes_one_message_a_connection_is_asked_at_once() {
 }
 
 #[test]
-fn a_connection_that_ends_in_the_midst_of_a_message_costs_a_try() {
+fn connection_lost_within_message_costs_one_retry() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let got = receiver(&listener, 3, |number, stream| match number {
         0 => {
@@ -214,7 +214,7 @@ fn a_connection_that_ends_in_the_midst_of_a_message_costs_a_try() {
 }
 
 #[test]
-fn the_same_rows_under_another_tag_are_another_message() {
+fn message_id_depends_on_tag() {
     let id = |tag: &str| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let got = receiver(&listener, 1, |_, stream| all(stream));
@@ -227,7 +227,7 @@ fn the_same_rows_under_another_tag_are_another_message() {
 }
 
 #[test]
-fn a_receiver_that_never_acknowledges_costs_what_was_given_up_and_no_more() {
+fn unacknowledged_messages_fail_within_time_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let short = Duration::from_millis(300);
     // The connection is not accepted: messages go into the socket's buffer, and there is no response.
@@ -278,7 +278,7 @@ fn key(stream: &mut TcpStream, key: &str, own: &str, keep: bool) -> bool {
 }
 
 #[test]
-fn both_show_that_they_know_the_key() {
+fn shared_key_is_verified_by_both_sides() {
     let with = |key: &str| Settings { shared_key: Some(key.to_owned()), ..settings() };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let got = receiver(&listener, 1, |_, stream| {
@@ -306,7 +306,7 @@ fn both_show_that_they_know_the_key() {
 }
 
 #[test]
-fn who_asks_for_a_key_that_was_not_given_is_told_once() {
+fn missing_shared_key_is_reported_without_retry() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let got = receiver(&listener, 1, |_, stream| {
         say(stream, &Value::Array(vec!["HELO".into(), Value::Map(Vec::new())]));
@@ -318,7 +318,7 @@ fn who_asks_for_a_key_that_was_not_given_is_told_once() {
 }
 
 #[test]
-fn who_asks_for_a_key_and_goes_away_is_heard_too() {
+fn missing_shared_key_is_reported_after_disconnect() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let got = receiver(&listener, 1, |_, stream| {
         say(stream, &Value::Array(vec!["HELO".into(), Value::Map(Vec::new())]));
@@ -337,7 +337,7 @@ fn who_asks_for_a_key_and_goes_away_is_heard_too() {
 }
 
 #[test]
-fn a_key_for_who_asks_for_none_is_told() {
+fn unneeded_shared_key_is_reported() {
     // The receiver sends nothing.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let short = Duration::from_millis(300);

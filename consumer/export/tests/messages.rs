@@ -141,7 +141,7 @@ fn sums(data: &ProfilesData) -> BTreeMap<String, i64> {
 }
 
 #[test]
-fn sums_are_those_of_the_recording() {
+fn exported_totals_equal_recording_totals() {
     for name in ["flightline.jfr", "ap-java-wall.jfr", "ap-native-mem.jfr", "jdk25.jfr"] {
         let bytes = recording(name);
         let batch = batch_of(&bytes);
@@ -288,7 +288,7 @@ fn span_event(time: i64, span: i64, name: &str) -> Item {
 }
 
 #[test]
-fn samples_link_to_their_spans_in_whatever_order_they_come() {
+fn samples_link_to_spans_in_any_event_order() {
     let (one, two) = (thread(1), thread(2));
     let mut items = [
         sample(&one, 1_000, 10),
@@ -354,7 +354,7 @@ fn samples_link_to_their_spans_in_whatever_order_they_come() {
 }
 
 #[test]
-fn samples_wait_for_their_spans_from_one_batch_to_the_next() {
+fn samples_wait_for_spans_across_batches() {
     const SECOND: i64 = 1_000_000_000;
     let one = thread(1);
     let scope = |span: i64, from: i64, took: i64| {
@@ -431,7 +431,7 @@ fn traces_have_ids_links_and_parents() {
 }
 
 #[test]
-fn json_is_that_of_otlp() {
+fn json_follows_otlp_encoding() {
     let mut batch = Collector::new(Attributes::new());
     let one = thread(1);
     batch.take(&sample(&one, 1_700_000_000_000_000_001, 10));
@@ -454,7 +454,7 @@ fn json_is_that_of_otlp() {
 }
 
 #[test]
-fn hostile_numbers_and_texts_do_no_harm() {
+fn extreme_numbers_and_malformed_labels_do_not_panic() {
     let mut batch = Collector::new(Attributes::new());
     let far = thread(i64::MIN);
     let labels = format!(r#"{{"thread.name":"twice","endpoint":"e","":"x","a":{}}}"#, "[".repeat(100_000));

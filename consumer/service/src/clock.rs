@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_are_those_of_the_calendar() {
+    fn timestamps_follow_the_calendar() {
         assert_eq!(stamp(0), "1970-01-01_00_00_00_000");
         assert_eq!(stamp(951_782_399_999), "2000-02-28_23_59_59_999");
         assert_eq!(stamp(951_782_400_000), "2000-02-29_00_00_00_000");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_said_as_people_do() {
+    fn interval_text_omits_repeated_date() {
         let at = 1_795_420_800_000;
         assert_eq!(spoken(at, at + 10_999), "2026-11-23 08:00:00–08:00:10 UTC");
         assert_eq!(spoken(at + 1, at + 2), "2026-11-23 08:00:00.001–08:00:00.002 UTC");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_moment_is_not_before_whatever_the_clock_says() {
+    fn utc_follows_monotonic_clock() {
         let start = Moment { utc: 1000, running: Duration::from_millis(50) };
         assert_eq!(start.utc_of(Duration::from_millis(2050)), 3000);
         assert_eq!(start.utc_of(Duration::ZERO), 1000);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_one_moment_have_different_ids() {
+    fn runs_started_at_same_time_have_different_ids() {
         let ids: std::collections::HashSet<String> =
             (0..1000).map(|_| of_run(1_700_000_000_000).unwrap()).collect();
         assert_eq!(ids.len(), 1000);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_an_id() {
+    fn malformed_run_ids_are_rejected() {
         for text in [
             "",
             "..",
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_the_same_after_a_restart() {
+    fn target_id_is_stable_across_restarts() {
         assert_eq!(
             of_target("nginx: worker", 7, "host/boot/7/99"),
             of_target("nginx: worker", 7, "host/boot/7/99")

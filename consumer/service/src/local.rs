@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_taken_on_once_by_an_agent_with_its_words_as_they_are() {
+    fn process_is_adopted_once_with_arguments_passed_verbatim() {
         let folder = tempfile::tempdir().unwrap();
         let said = folder.path().join("said");
         // A stand-in for the command: writes its arguments to a file and stays alive.

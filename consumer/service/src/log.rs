@@ -221,7 +221,7 @@ mod tests {
     const HOSTILE: &str = "a\"b\\\n2026-01-01 INFO forged\r\u{1b}[31m\u{9b}2J\u{202e}x\u{2028}\u{7f}\0";
 
     #[test]
-    fn names_stay_in_their_line() {
+    fn field_values_cannot_break_log_lines() {
         for format in [Format::Text, Format::Json] {
             let fields =
                 [("name", HOSTILE.into()), ("plain", "nginx-1".into()), ("n", 7.into()), ("no", "".into())];
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_less_is_left_out() {
+    fn lower_log_levels_are_filtered() {
         let shown = Shown::default();
         let log = Log::new(Format::Text, Level::Warn, shown.clone()).unwrap();
         log.tell(Level::Info, "nothing", &[]);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_waits_for_nobody_and_what_is_lost_is_counted() {
+    fn logging_never_blocks_and_counts_dropped_lines() {
         let ((go, stuck), shown) = (mpsc::channel(), Shown::default());
         let log = Log::new(Format::Json, Level::Info, Stuck(stuck, shown.clone())).unwrap();
         for at in 0..MOST_LINES as u64 + 100 {

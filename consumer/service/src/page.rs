@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_folder_is_served_and_none_is_asked_for_that_is_not_there() {
+    fn all_page_files_are_served_and_all_references_exist() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page");
         let there: BTreeSet<String> = std::fs::read_dir(folder)
             .expect("the folder")
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_of_elsewhere_and_nothing_foreign_becomes_markup() {
+    fn page_uses_no_external_urls_or_unsafe_html() {
         for (path, _, body) in FILES {
             for word in [
                 "http://",

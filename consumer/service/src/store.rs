@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_is_there_when_it_is_complete_and_not_before() {
+    fn recording_is_visible_only_when_complete() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let id = id::of_run(1_700_000_000_000).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn links_pipes_and_other_names_are_not_opened() {
+    fn links_pipes_and_invalid_names_are_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn two_services_do_not_share_a_directory() {
+    fn second_service_cannot_open_same_directory() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         assert!(Store::open(folder.path()).unwrap_err().to_string().contains("--dir"));

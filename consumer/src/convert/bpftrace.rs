@@ -141,19 +141,19 @@ mod tests {
     }
 
     #[test]
-    fn first_stack_is_on_top() {
+    fn first_stack_is_the_leaf_end() {
         let text = "@[\n    kernel_leaf+1\n    entry+2\n, \n    leaf+1\n    main+2\n, dd]: 5\n";
         assert_eq!(folded(text), "dd;main;leaf;entry;kernel_leaf 5\n");
     }
 
     #[test]
-    fn perf_style_frames() {
+    fn perf_style_frames_are_parsed() {
         let text = "@[\n\t7f10 read+18 (/usr/lib/libc.so.6)\n\t55aa main+2 (/bin/dd)\n]: 5\n";
         assert_eq!(folded(text), "main;read 5\n");
     }
 
     #[test]
-    fn any_bytes_are_read() {
+    fn arbitrary_input_is_read_without_error() {
         let text = b"@[\n    a+1\n    main+2\n, dd]: 3\n@x[1, \n]: 4\n@y: 7\n";
         assert_eq!(read(&text[..]).unwrap().skipped.lines, 1);
         for_each_change(text, b"[]+,\n9\0\xff", |changed| {

@@ -109,7 +109,7 @@ mod tests {
     use crate::folded;
 
     #[test]
-    fn boxes_go_on_until_a_sample_shows_otherwise_or_none_comes() {
+    fn spans_last_until_a_different_sample_or_a_gap() {
         let tree = folded::read("a;b 1\na;c 1\n".as_bytes()).unwrap();
         let mut tracks = Tracks::of_tree(&tree, "x");
         tracks.start = 1;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_together_does_so_when_beginning_and_length_are_added_up() {
+    fn start_plus_duration_is_exact_end_time() {
         let day = 86_400_000_000_000_i64;
         for nanos in (0..2_000).chain(day..day + 2_000).chain([6_664_077, 77_104_411, 126_693_688]) {
             let at = micros(nanos);

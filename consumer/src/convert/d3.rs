@@ -66,7 +66,7 @@ mod tests {
     use crate::folded;
 
     #[test]
-    fn boxes_within_boxes() {
+    fn tree_is_written_as_nested_nodes() {
         let json = |text: &str| -> Value {
             let mut out = Vec::new();
             write(&folded::read(text.as_bytes()).unwrap(), &mut out).unwrap();

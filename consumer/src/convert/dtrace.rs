@@ -107,7 +107,7 @@ CPU     ID                    FUNCTION:NAME
     }
 
     #[test]
-    fn any_bytes_are_read() {
+    fn arbitrary_input_is_read_without_error() {
         for_each_change(TEXT.as_bytes(), b" `+\n9(;\0\xff", |changed| {
             is(changed);
             read(changed).unwrap();

@@ -104,7 +104,7 @@ mod tests {
     use crate::folded;
 
     #[test]
-    fn weights_of_ms_carry_what_is_left() {
+    fn millisecond_weights_carry_rounding_remainder() {
         let mut tree = folded::read("a;b 1400000\na;c 600000\n".as_bytes()).unwrap();
         tree.unit = "ns".into();
         let mut out = Vec::new();

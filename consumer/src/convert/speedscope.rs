@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn tree_round_trips_through_speedscope() {
         let text = "main;\"q\";f 3\nmain;g 4\n";
         let tree = folded::read(text.as_bytes()).unwrap();
         let mut file = Vec::new();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_time_between_them() {
+    fn evented_profile_weights_are_time_differences() {
         let file = r#"{"shared":{"frames":[{"name":"a"},{"name":"b"}]},"profiles":[{"type":"evented","events":[
             {"type":"O","frame":0,"at":10},{"type":"O","frame":1,"at":12},{"type":"C","frame":1,"at":17},{"type":"C","frame":0,"at":18}]}]}"#;
         assert!(is(file.as_bytes()));

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_orders_are_read() {
+    fn both_byte_orders_are_decoded() {
         let text = format!("\u{feff}main;é;𝄞 3\n{}", "long;stack 1\n".repeat(9000));
         for order in [Order::Little, Order::Big] {
             let bytes: Vec<u8> = text
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_over_two_blocks_stays_one_letter() {
+    fn surrogate_pair_across_blocks_is_one_character() {
         let text = format!("{}𝄞x", "a".repeat(BLOCK / 2 - 1));
         let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let mut read = String::new();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_replaced() {
+    fn lone_surrogates_and_odd_bytes_are_replaced() {
         let mut read = String::new();
         Decoder::new(&[0x00, 0xd8, b'a', 0, b'b'][..], Order::Little).read_to_string(&mut read).unwrap();
         assert_eq!(read, "\u{fffd}a\u{fffd}");

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginnings_of_threads_are_no_samples() {
+    fn default_event_is_never_thread_start() {
         let of = |events: &[(&str, u64)]| {
             let events: BTreeMap<String, u64> =
                 events.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();

@@ -107,7 +107,7 @@ mod tests {
 
     /// The result equals the weights in the tree of a flame graph.
     #[test]
-    fn functions_weigh_what_they_do_in_the_tree() {
+    fn function_weights_match_flame_graph() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

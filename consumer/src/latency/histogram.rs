@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_in_the_bucket_of_their_power_of_two() {
+    fn durations_are_counted_in_power_of_two_buckets() {
         let buckets = summary([0, 1, 2, 3, 4, 7, 8, 32, 63]).buckets;
         let expected = [(0, 2, 2), (2, 4, 2), (4, 8, 2), (8, 16, 1), (16, 32, 0), (32, 64, 2)];
         assert_eq!(buckets, expected.map(|(from, to, count)| Bucket { from, to, count }));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_exact_and_bounded() {
+    fn totals_are_exact_and_saturate() {
         let most = summary([u64::MAX, u64::MAX, 1]);
         assert_eq!((most.count, most.total, most.mean), (3, u64::MAX, u64::MAX / 3 * 2));
         assert_eq!((most.shortest, most.longest), (1, u64::MAX));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_exact_until_there_are_too_many_durations() {
+    fn percentiles_are_exact_up_to_a_duration_limit() {
         let few = summary((1..=999).rev());
         assert!(few.is_exact);
         assert_eq!([few.p50, few.p90, few.p99], [500, 900, 990]);

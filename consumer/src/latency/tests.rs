@@ -62,7 +62,7 @@ fn groups_are_named_and_sorted_by_total() {
 }
 
 #[test]
-fn time_off_cpu_is_exact_and_by_state() {
+fn off_cpu_time_is_exact_and_grouped_by_state() {
     let off = |state: &str, nanos: u64| {
         let fields = [("nanos", Value::Integer(nanos as i64))];
         let ticks = nanos / 1000 * 1000;
@@ -79,7 +79,7 @@ fn time_off_cpu_is_exact_and_by_state() {
 }
 
 #[test]
-fn too_many_groups_share_one() {
+fn excess_groups_are_merged() {
     let all = groups((0..10).map(|at| call(&format!("f{at}"), "", 100 - at)));
     assert_eq!(all.len(), MOST_GROUPS + 1);
     assert_eq!(all[0], ("other events".to_owned(), 6, 96 + 95 + 94 + 93 + 92 + 91));
@@ -121,7 +121,7 @@ fn calls_below_the_threshold_and_losses_are_counted() {
 }
 
 #[test]
-fn types_with_durations_are_known() {
+fn event_types_with_durations_are_recognized() {
     for event in [
         "jdk.FileRead",
         "flightline.BlockIo",

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_of_their_thread_and_time_for_two_flushes_and_bounded() {
+    fn contexts_match_thread_and_time_and_expire_after_two_flushes() {
         let mut contexts = Contexts::default();
         contexts.put(&thread(1), 10, context(5));
         assert_eq!([span_of(&mut contexts, 1, 10), span_of(&mut contexts, 2, 10)], [Some(5), None]);

@@ -163,7 +163,7 @@ mod tests {
     use super::span;
 
     #[test]
-    fn spans() {
+    fn setting_durations_are_parsed() {
         assert_eq!(span("20 ms"), Some(20_000_000));
         assert_eq!(span("1 s"), Some(1_000_000_000));
         for not in ["everyChunk", "0 ms", "20", "-1 ms", "99999999999999999999 s", "18446744073709551615 s"] {

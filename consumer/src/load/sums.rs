@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_counted_as_by_a_map() {
+    fn repeat_counts_match_hash_map() {
         let mut repeats = Repeats::default();
         let mut expected: HashMap<u64, u64> = HashMap::new();
         let mut order = Vec::new();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_a_map_and_keep_their_order() {
+    fn sums_match_hash_map_in_insertion_order() {
         let kinds = kinds();
         let mut sums = Sums::default();
         for round in 0..2u64 {

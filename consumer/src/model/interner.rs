@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_another_keep_their_order() {
+    fn absorbed_values_retain_their_order() {
         let mut one = Interner::default();
         let mut other = Interner::default();
         for i in 0..100 {

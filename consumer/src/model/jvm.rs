@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jvm_names_and_versions() {
+    fn jvm_program_name_and_version_are_derived() {
         let of = |name: &str, version: &str, arguments: &str, pid| {
             let jvm = Jvm::new(name, version, arguments, pid);
             (jvm.program(), jvm.version)

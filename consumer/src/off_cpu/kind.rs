@@ -193,7 +193,7 @@ mod tests {
     use crate::model::Frame;
 
     #[test]
-    fn the_first_function_that_tells_decides() {
+    fn first_recognized_function_determines_wait_kind() {
         let kind = |functions: &[&str], state: &str| {
             let mut model = Model::default();
             let frames = functions.iter().map(|name| {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_and_sleeps_in_a_call_for_events() {
+    fn locks_and_sleeps_within_event_waits_are_classified() {
         let kind = |program: &[&str]| {
             let mut model = Model::default();
             let mut frame = |name: &str, kind| {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_numbers_and_words() {
+    fn states_are_parsed_from_letters_masks_and_words() {
         let of = |text: &str| text.parse::<States>();
         assert_eq!(of("1"), of("S"));
         assert_eq!(of("2"), of("D,I"));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_letters() {
+    fn event_states_are_parsed_from_letters() {
         let known = |text: &str| States::of_event(text);
         assert_eq!(known("R+"), States::INVOLUNTARY);
         assert_eq!(known("D|K"), "D".parse().unwrap());

@@ -99,7 +99,7 @@ const CHAIN: &[Of<'static>] = &[
 ];
 
 #[test]
-fn lines_are_those_of_bcc() {
+fn folded_lines_match_bcc() {
     let delimited = |graph| Options { delimited: true, ..Options::new(graph) };
     assert_eq!(
         lines(CHAIN, delimited(Graph::OffCpu)),
@@ -144,7 +144,7 @@ fn lines_are_those_of_bcc() {
 }
 
 #[test]
-fn loops_end_where_they_began_and_old_sleeps_are_no_links() {
+fn chains_stop_at_loops_and_ignore_old_sleeps() {
     let ping_pong = [
         Of("a", 0, 100, 0, "S", "main;get", Some(("b", "main;put"))),
         Of("b", 10, 50, 0, "S", "main;get", Some(("a", "main;put"))),
@@ -165,7 +165,7 @@ fn open_item(of: &Of<'_>) -> Item {
 }
 
 #[test]
-fn open_waits_are_drawn_on_request_or_alone() {
+fn open_waits_are_drawn_on_request_or_if_alone() {
     let ended = Of("w", 0, 30, 0, "S", "main;read", None);
     let open = Of("d", 10, 500, 0, "S", "main;lock", None);
     let drawn = |items: &[Item], options: Options| {
@@ -186,7 +186,7 @@ fn open_waits_are_drawn_on_request_or_alone() {
 }
 
 #[test]
-fn what_waits_for_work_is_left_out_and_told() {
+fn idle_waits_are_hidden_and_reported() {
     let pool = [
         Of("w", 0, 1000, 0, "S", "main;epoll_wait@@GLIBC_2.3.2;kep_poll", None),
         Of("w", 2000, 10, 0, "S", "main;lock;kfutex", None),
@@ -211,7 +211,7 @@ fn what_waits_for_work_is_left_out_and_told() {
 }
 
 #[test]
-fn all_of_a_threads_time_is_split() {
+fn thread_time_is_split_into_running_and_waiting() {
     let waits = [
         Of("w", 0, 100, 10, "S", "main;lock;kfutex", None),
         Of("w", 200, 7, 0, "R", "main;spin", None),

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates() {
+    fn timestamps_are_formatted_as_iso_8601() {
         let check = |nanos: i64, want: &str| assert_eq!(iso(nanos), want);
         check(0, "1970-01-01T00:00:00Z");
         check(-1, "1969-12-31T23:59:59.999999999Z");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn spans() {
+    fn durations_are_formatted_with_units_and_as_iso_8601() {
         assert_eq!(span(0), "0 ns");
         assert_eq!(span(45_100_000), "45.1 ms");
         assert_eq!(span(1_234), "1.23 us");

@@ -125,7 +125,7 @@ mod tests {
 
     // Expected: what JDK 25 prints for fields with these values.
     #[test]
-    fn digits_behind_the_point() {
+    fn decimals_are_formatted_like_the_jdk() {
         let check = |value: f64, places, want: &str| {
             assert_eq!(shown(|out| fixed(value, places, out)), want);
         };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors() {
+    fn method_descriptors_are_formatted_as_parameters() {
         let check = |descriptor: &str, want: &str| {
             assert_eq!(shown(|out| parameters(descriptor, out)), want, "{descriptor}");
         };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn classes() {
+    fn class_names_are_formatted_like_java() {
         assert_eq!(class_name("[Ljava/lang/String;", None), "java.lang.String[]");
         assert_eq!(class_name("[[I", Some(7)), "int[7][]");
         assert_eq!(class_name("java/util/Map$Entry", Some(7)), "java.util.Map$Entry");

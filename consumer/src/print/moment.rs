@@ -259,7 +259,7 @@ mod tests {
 
     // Expected: the output of `OffsetDateTime.ofInstant(…).toString()` in JDK 25.
     #[test]
-    fn times() {
+    fn times_match_java_offset_date_time() {
         let check = |zone: i64, value: i64, unit: Unit, want: &str| {
             let mut out = Vec::new();
             clock(zone).write_time(value, unit, &mut out);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_told_again() {
+    fn repeated_seconds_are_formatted_correctly() {
         let (mut clock, mut out) = (clock(0), Vec::new());
         for value in [59_999, 60_000, 60_001, 0, 60_000] {
             clock.write_time(value, Unit::Millis, &mut out);
@@ -296,7 +296,7 @@ mod tests {
 
     // Expected: the output of `Duration.toString()` in JDK 25.
     #[test]
-    fn spans() {
+    fn durations_match_java_duration() {
         let check = |value: i64, unit: Unit, want: &str| {
             let mut out = Vec::new();
             clock(0).write_span(value, unit, &mut out);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn integers() {
+    fn integers_are_formatted_as_decimal() {
         for value in [0, 7, 10, 99, 100, 101, 1234, 99_999, 1_000_000, u64::MAX] {
             assert_eq!(text(|out| unsigned(value, out)), value.to_string());
         }
@@ -156,7 +156,7 @@ mod tests {
 
     // Expected: the output of `Double.toString` and `Float.toString` in JDK 25.
     #[test]
-    fn floating_point() {
+    fn floating_point_numbers_match_java() {
         let check = |value: f64, want: &str| assert_eq!(text(|out| double(value, out)), want);
         check(0.0, "0.0");
         check(-0.0, "-0.0");

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_room_events_come_by_their_ends() {
+    fn events_are_sorted_by_end_time_for_any_buffer_size() {
         for path in recordings() {
             for (room, order) in
                 [(1 << 30, Order::EndTime), (1 << 14, Order::EndTime), (1 << 14, Order::AsFound)]

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_stars() {
+    fn event_name_patterns_are_matched() {
         let check = |pattern: &str, name: &str, want: bool| {
             assert_eq!(Patterns::new(vec![pattern.into()]).choose(name), want, "{pattern} on {name}");
         };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_time_without_end() {
+    fn many_wildcards_match_in_bounded_time() {
         let text = "a".repeat(2000);
         assert!(!glob(&"*a".repeat(200).replace("a*a", "a*b"), &text));
     }

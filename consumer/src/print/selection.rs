@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn categories() {
+    fn category_patterns_are_matched() {
         let check = |name: &str, category: &str, want: bool| {
             assert_eq!(Categories::new(vec![name.into()]).matches(category), want, "{name} on {category}");
         };

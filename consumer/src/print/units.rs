@@ -309,7 +309,7 @@ mod tests {
 
     // Expected: what JDK 25 prints for fields with these values.
     #[test]
-    fn spans() {
+    fn durations_are_formatted_like_the_jdk() {
         let check = |nanos: i128, want: &str| assert_eq!(shown(|out| span(nanos, ROUGH, out)), want);
         check(0, "0 s");
         check(1, "0.000001 ms");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_of_data() {
+    fn data_amounts_are_formatted_like_the_jdk() {
         let check = |amount, rough: &str, exact: &str| {
             let both = [(ROUGH, rough), (EXACT, exact)];
             for (exact, want) in both {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn moments() {
+    fn timestamps_are_formatted_like_the_jdk() {
         let check = |time: Seconds, zone, exact, want: &str| {
             assert_eq!(shown(|out| moment(time, zone, exact, out)), want);
         };

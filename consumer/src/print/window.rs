@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_ones_stay_whole() {
+    fn first_events_by_end_time_are_retained() {
         let mut window = Window::default();
         // Ends in random order, each with its end as payload.
         for n in 0..1000u64 {

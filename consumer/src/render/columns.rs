@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_of_boxes_in_tree_order() {
+    fn columns_encode_nodes_in_tree_order() {
         // Boxes m, a, c, b, z; names a, b, c, m, z.
         let tree = crate::folded::read("m;b 3\nm;a;c 200\nz 1".as_bytes()).unwrap();
         let names = ["a", "b", "c", "m", "z"];
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn falls_from_high_towers_are_whole() {
+    fn large_depth_decreases_are_encoded() {
         let high = vec!["f"; 400].join(";");
         let tree = crate::folded::read(format!("{high} 1\nf;g 2").as_bytes()).unwrap();
         let name = |label: usize| usize::from(&*tree.labels[label].text == "g");

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_leave_their_script_element() {
+    fn markup_in_names_cannot_end_script_element() {
         let page = page("</script><script>alert(1)</script>;{{boxes}} 1");
         assert!(!page.contains("<script>alert"));
         assert!(page.contains("&lt;b&gt;&amp;&quot;"));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_stacks_does_not_matter() {
+    fn page_is_independent_of_stack_order() {
         let lines = ["main;b;c 3", "main;a 2", "init 1", "main;b;a;c 4", "main;a 5"];
         let pages: Vec<String> = (0..lines.len())
             .map(|first| {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_the_applications_a_librarys_or_the_jdks() {
+    fn classes_are_attributed_to_application_library_or_jdk() {
         let ours = ["com.acme".to_owned()];
         let of = |text: &str| origin(&label(text), &ours);
         use Origin::{Application, Jdk, Library};
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_application_has_the_package_with_most_weight() {
+    fn application_is_the_package_with_most_weight() {
         let of = |text: &str| application(&folded::read(text.as_bytes()).unwrap());
         let text = "java/lang/Thread.run_[j];com/acme/shop/App.run_[j] 5\njava/lang/Thread.run_[j];org/lib/A.run_[j] 3\norg/lib/B.run_[j] 4\n";
         assert_eq!(of(text), ["com.acme"]);

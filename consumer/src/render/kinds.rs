@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn delimiters_are_grey_and_names_keep_their_colors() {
+    fn delimiters_are_grey_and_name_colors_are_stable() {
         assert_eq!([color("-", FrameKind::Native), color("--_[w]", FrameKind::Native)], [[200; 3], [140; 3]]);
         assert_eq!(color("a", FrameKind::Kernel), color("a", FrameKind::Kernel));
         assert_ne!(color("a", FrameKind::Kernel), color("b", FrameKind::Kernel));

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_lines_of_comment_and_indentation_go() {
+    fn minifier_removes_only_comment_lines_and_indentation() {
         let script = "/** one */\nlet a = 1; // stays\n  /*\n   * two\n   */\n  a *= 2;\n\n  // three\n  a /* in it */ += 1;\n";
         assert_eq!(lean(script), "let a = 1; // stays\na *= 2;\na /* in it */ += 1;\n");
         for all in [super::FLAME, super::PARTS] {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_of_every_length() {
+    fn base64_encodes_input_of_any_length() {
         for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
         {
             assert_eq!(base64(bytes.as_bytes()), text);

@@ -264,7 +264,7 @@ mod tests {
     const SAMPLES: [(u64, u64); 3] = [(10, 0), (110, 1), (210, 1)];
 
     #[test]
-    fn columns_are_stacks_by_frequency_then_times_then_numbers() {
+    fn time_columns_are_stacks_times_and_stack_numbers() {
         let tree = folded::read("a;b 1\na;c 2\n".as_bytes()).unwrap();
         let times = Times::new(moments(&tree, &SAMPLES), &[&[&tree]], |_| Vec::new()).unwrap();
         assert_eq!((&times.told["tick"], &times.told["last"]), (&json!(FINE), &json!(210)));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_differ_are_told_one_by_one() {
+    fn differing_weights_are_written_individually() {
         let tree = folded::read("a;b 1\na;c 7\n".as_bytes()).unwrap();
         let mut all = moments(&tree, &SAMPLES);
         all.events[0][0].weights[0] = Weights::Each(vec![1, 3, 4]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_do_not_add_up_to_the_tree_have_no_times() {
+    fn timeline_is_omitted_if_samples_do_not_match_tree() {
         let tree = folded::read("a;b 1\na;c 2\n".as_bytes()).unwrap();
         let other = folded::read("a;b 2\na;c 1\n".as_bytes()).unwrap();
         let [tenfold, periods] =
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_has_samples_of_its_own() {
+    fn each_event_has_its_own_samples() {
         let tree = folded::read("a;b 1\na;c 2\n".as_bytes()).unwrap();
         let second = folded::read("a;b 0\na;c 1\n".as_bytes()).unwrap();
         let mut both = moments(&tree, &SAMPLES);

@@ -489,7 +489,7 @@ mod tests {
     use crate::view::{Datum, Heading, Unit};
 
     #[test]
-    fn collections_of_one_cause_are_added_up() {
+    fn collections_with_same_cause_are_summed() {
         let heading =
             |title: &str, number| Heading { title: title.into(), unit: Unit::One, number, empty: false };
         let row = |cause: &str, collector: &str, count| {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_as_far_as_memory_goes() {
+    fn calls_are_sorted_within_memory_limit() {
         let mut sorted = Sorted::new(2 * call(0, 0).size());
         let mut out: Vec<i64> = Vec::new();
         for start in [5, 3, 4, 9, 1] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest() {
+    fn longest_calls_are_retained() {
         let mut longest = Longest::new(2);
         [3, 9, 9, 1, 4].iter().enumerate().for_each(|(at, nanos)| longest.push(call(at as i64, *nanos)));
         let kept: Vec<(i64, u64)> = longest.finish().iter().map(|call| (call.start, call.nanos)).collect();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read_as_they_are_written() {
+    fn trace_and_span_ids_round_trip() {
         let id = TraceId::of_halves(-2, 1);
         assert_eq!(id.to_string(), "fffffffffffffffe0000000000000001");
         assert_eq!(id.to_string().parse(), Ok(id));

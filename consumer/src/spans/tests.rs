@@ -189,7 +189,7 @@ fn shuffled(mut items: Vec<Item>, mut seed: u64) -> Vec<Item> {
 }
 
 #[test]
-fn t13_order_does_not_matter() {
+fn t13_input_order_does_not_matter() {
     let found = read(&nested());
     assert_eq!((samples(&found, ROOT), samples(&found, CHILD)), (10, 9));
     assert_eq!(inferred(&found), ["a:180x19", "c:80x9", "d:40x5", "d:40x5"]);
@@ -206,7 +206,7 @@ fn t13_order_does_not_matter() {
 }
 
 #[test]
-fn t14_a_late_sample_counts_but_changes_no_tree() {
+fn t14_late_sample_is_counted_without_changing_trees() {
     let mut items = nested();
     items.extend([watermark(1_000), segment(1_000)]);
     items.extend([
@@ -223,7 +223,7 @@ fn t14_a_late_sample_counts_but_changes_no_tree() {
 }
 
 #[test]
-fn t15_waiting_lasts_as_long_as_it_did() {
+fn t15_waits_have_their_recorded_duration() {
     let items = [
         scope(1, 0, 2_100, ROOT, 0),
         context(1, 10, ROOT),
@@ -238,7 +238,7 @@ fn t15_waiting_lasts_as_long_as_it_did() {
 }
 
 #[test]
-fn one_look_is_no_span_whatever_its_weight() {
+fn samples_at_one_time_are_no_span_at_any_weight() {
     let mut items = vec![scope(1, 0, 100, ROOT, 0), context(1, 10, ROOT)];
     items.extend([cpu(1, 10, "ab"), cpu(1, 10, "ab"), cpu(1, 10, "ab")]);
     let found = read(&items);
@@ -246,7 +246,7 @@ fn one_look_is_no_span_whatever_its_weight() {
 }
 
 #[test]
-fn periods_may_be_told_behind_the_samples() {
+fn periods_may_be_set_after_the_samples() {
     let mut one = sample(1, 10, "ab");
     one.weight = Weight { samples: 2, value: 2, unit: Unit::Samples };
     let mut spans = Spans::new(Options::default());
@@ -257,7 +257,7 @@ fn periods_may_be_told_behind_the_samples() {
 }
 
 #[test]
-fn t16_waiting_over_a_change_of_spans_is_divided() {
+fn t16_wait_across_span_change_is_divided() {
     let change = [scope(1, 0, 1_000, ROOT, 0), scope(1, 0, 250, CHILD, ROOT)];
     // One merged sample, from a recorder that ignores activations.
     let mut items = change.to_vec();
@@ -274,7 +274,7 @@ fn t16_waiting_over_a_change_of_spans_is_divided() {
 }
 
 #[test]
-fn t17_a_span_on_two_threads_is_one_span_with_two_trees() {
+fn t17_span_on_two_threads_has_two_trees() {
     let mut items =
         vec![scope(1, 0, 50, ROOT, 0), scope(2, 60, 110, ROOT, 0), span(2, 0, 110, ROOT, 0, "task")];
     for at in [10, 20, 70, 80] {
@@ -289,7 +289,7 @@ fn t17_a_span_on_two_threads_is_one_span_with_two_trees() {
 }
 
 #[test]
-fn t18_what_no_activation_is_told_for_is_given_up() {
+fn t18_samples_without_activation_become_orphans() {
     // The outer activation was lost.
     let mut items = vec![scope(1, 5, 45, CHILD, ROOT)];
     for at in [10, 20, 30] {
@@ -309,7 +309,7 @@ fn t18_what_no_activation_is_told_for_is_given_up() {
 }
 
 #[test]
-fn t20_memory_is_bounded_and_what_is_dropped_is_counted() {
+fn t20_memory_is_bounded_and_dropped_records_are_counted() {
     let limits = Limits { pending: 1_000, threads: 100, ..Limits::STREAM };
     let mut spans =
         Spans::new(Options { limits, inference: Some(Inference::default()), ..Options::default() });
@@ -330,7 +330,7 @@ fn t20_memory_is_bounded_and_what_is_dropped_is_counted() {
 }
 
 #[test]
-fn t21_spans_and_samples_of_different_clocks_are_refused() {
+fn t21_spans_and_samples_of_different_clocks_are_rejected() {
     let items = [cpu(1, 1_000, "a"), span(1, 500_000, 600_000, ROOT, 0, "request")];
     let error = read_as(&items, Limits::FILE).unwrap_err().to_string();
     assert!(
@@ -348,7 +348,7 @@ fn t21_spans_and_samples_of_different_clocks_are_refused() {
 }
 
 #[test]
-fn t23_nothing_is_inferred_of_a_span_that_is_not_sampled() {
+fn t23_unsampled_span_has_no_inferred_spans() {
     let mut items = vec![scope(1, 0, 100, ROOT, 0)];
     for at in [10, 20, 30] {
         items.extend([context_with(1, at, ROOT, 0, ""), cpu(1, at, "ab")]);
@@ -358,7 +358,7 @@ fn t23_nothing_is_inferred_of_a_span_that_is_not_sampled() {
 }
 
 #[test]
-fn t24_t25_all_frames_but_excluded_ones_are_kept() {
+fn t24_t25_all_frames_except_excluded_ones_are_used() {
     let items = nested_in("aK");
     assert_eq!(inferred(&read(&items)), ["K:20x3"]);
     let without = |exclude: &str| {
@@ -387,7 +387,7 @@ fn names(found: &Found, by: &By) -> Vec<(String, u64, u64)> {
 }
 
 #[test]
-fn profiler_spans_are_intervals_of_a_thread() {
+fn profiler_spans_are_thread_intervals() {
     let interval = |from: i64, to: i64, tag: &str| {
         event(
             "profiler.Span",
@@ -414,7 +414,7 @@ fn profiler_spans_are_intervals_of_a_thread() {
 }
 
 #[test]
-fn a_caller_elsewhere_has_no_name_and_what_it_asks_for_is_the_endpoint() {
+fn remote_parent_is_unnamed_and_its_child_is_the_endpoint() {
     const INNER: i64 = 3;
     let mut items: Vec<Item> = [(10, CHILD), (20, INNER), (30, CHILD)]
         .into_iter()
@@ -434,7 +434,7 @@ fn a_caller_elsewhere_has_no_name_and_what_it_asks_for_is_the_endpoint() {
 }
 
 #[test]
-fn ids_in_samples_of_others_are_taken() {
+fn span_ids_in_samples_of_other_profilers_are_used() {
     let with = |at: i64, span: u64, fields: Vec<(&str, Value)>| {
         let mut sample = sample(1, at, "ab");
         sample.span_id = Some(span);
@@ -470,7 +470,7 @@ fn ids_in_samples_of_others_are_taken() {
 }
 
 #[test]
-fn labels_and_filters() {
+fn samples_are_grouped_by_label_and_filtered() {
     let mut items = nested();
     items.push(context_with(3, 10, 9, 1, r#"{"tenant":"red","n":7}"#));
     items.push(cpu(3, 10, "ab"));
@@ -490,7 +490,7 @@ fn labels_and_filters() {
 }
 
 #[test]
-fn what_happens_in_one_trace_is_kept_one_by_one() {
+fn selected_trace_retains_individual_samples_and_scopes() {
     let of_other = |mut fields: Vec<(&'static str, Value)>| {
         fields.iter_mut().find(|(name, _)| *name == "traceIdLo").unwrap().1 = number(78);
         fields
@@ -552,7 +552,7 @@ fn what_happens_in_one_trace_is_kept_one_by_one() {
 }
 
 #[test]
-fn what_spans_say_of_each_other_may_be_nonsense() {
+fn cyclic_and_invalid_spans_are_tolerated() {
     // Two spans that contain each other, and one that contains itself.
     let items = [
         span(1, 0, 10, 1, 2, "a"),

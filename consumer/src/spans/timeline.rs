@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_is_found_wherever_intervals_lie() {
+    fn innermost_interval_is_found_for_any_nesting() {
         let mut seed = 7u64;
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_without_length_count() {
+    fn empty_intervals_are_found() {
         let timeline = Timeline::new(&[(0, 10), (5, 5), (10, 12), (20, 20)]);
         assert_eq!(
             [0, 5, 6, 10, 12, 13, 20].map(|t| timeline.at(t)),

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn collector_by_events_or_options() {
+    fn collector_is_derived_from_events_or_options() {
         let collector = |young: &str, old: &str| {
             let collectors = Some((young.to_owned(), old.to_owned()));
             Facts { collectors, ..Facts::default() }.collector().unwrap()

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_of_parts_merge_to_the_account_of_all() {
+    fn merged_partial_ledgers_equal_whole_ledger() {
         // Three threads had the id; the last total of the second exceeds that of the first.
         let told = [3, 5, 9, 2, 8, 11, 12, 1];
         let whole = account(&told);

@@ -465,7 +465,7 @@ mod tests {
     use crate::tree::Label;
 
     #[test]
-    fn files_without_names_come_with_what_gives_them() {
+    fn files_without_names_are_listed_with_a_remedy() {
         let function = |text: &str, module: Option<&str>, own| {
             let label = Label { text: text.into(), module: module.map(Arc::from), kind: FrameKind::Native };
             fold::Function { label, own, total: own }
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_off_cpu_stacks_come_with_the_option_that_copies_more() {
+    fn truncated_off_cpu_stacks_suggest_larger_copies() {
         let hint = |event: &str, truncated| {
             let functions = Functions {
                 functions: vec![],
@@ -512,7 +512,7 @@ mod tests {
 
     /// Losses of other engines are reported in addition to CPU time, once for all chunks.
     #[test]
-    fn events_that_found_no_room_are_told() {
+    fn lost_events_are_reported_by_cause() {
         let part = |what: &str, count| Ledger {
             events_lost: [(what.to_owned(), count)].into(),
             ..Ledger::default()
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_a_name() {
+    fn nameless_functions_are_recognized() {
         for text in ["libz.so.1+0x2a0", "0x7f00", "[unknown]", "a+b+0x1"] {
             assert!(is_nameless(text), "{text}");
         }

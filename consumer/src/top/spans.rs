@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_put_to_names_for_as_long_as_the_window_lasts() {
+    fn samples_are_attributed_to_span_names_within_window() {
         let mut spans = Spans::new(&[], 3, 0);
         let row = |name: &str, samples| (name.to_owned(), samples);
         spans.names.insert(7, "cart".into());

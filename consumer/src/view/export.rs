@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_csv() {
+    fn csv_fields_are_quoted() {
         assert_eq!(field("plain"), "plain");
         assert_eq!(field("a,b"), "\"a,b\"");
         assert_eq!(field("say \"x\"\n"), "\"say \"\"x\"\"\n\"");

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_look_alike() {
+    fn similar_view_names_are_suggested() {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(similar("hot-method", all().map(|v| v.name))[0], "hot-methods");
         assert_eq!(similar("gcpauses", all().map(|v| v.name))[0], "gc-pauses");

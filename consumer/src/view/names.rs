@@ -418,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_and_classes() {
+    fn java_descriptors_and_classes_are_formatted() {
         let check = |descriptor: &str, want: Option<&str>| {
             assert_eq!(parameters(descriptor).as_deref(), want, "{descriptor}");
         };
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn allocators() {
+    fn allocator_functions_are_recognized() {
         for name in ["malloc", "__libc_calloc", "malloc_hook", "operator new(unsigned long)", "_Znwm"] {
             assert!(is_allocator(name), "{name}");
         }

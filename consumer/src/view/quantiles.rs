@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks() {
+    fn quantiles_interpolate_between_ranks() {
         assert_eq!(of([]).quantile(0.5), None);
         assert_eq!(of([7]).quantile(0.99), Some(7.0));
         assert_eq!(of([4, 1]).quantile(0.5), Some(2.5));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_make_the_whole() {
+    fn merged_parts_have_quantiles_of_whole() {
         for (all, cut) in
             [(10, 3), (EXACT as i64 + 5, 7), (200_000, 100_000), (200_000, 199_999), (140_000, 70_000)]
         {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_are_counted_in_steps() {
+    fn many_values_are_approximated_in_buckets() {
         let mut many = of((0..200_000).map(|v| v * 1_000));
         assert!(many.exact.is_empty() && many.steps.len() < 3_000);
         for q in [0.1, 0.5, 0.9, 0.999] {

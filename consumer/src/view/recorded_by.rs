@@ -82,7 +82,7 @@ mod tests {
     use super::{how_to_record, native_option};
 
     #[test]
-    fn our_own_events_come_with_the_engine_that_records_them() {
+    fn missing_events_suggest_the_engine_that_records_them() {
         assert!(how_to_record("flightline.LiveMemory").contains("-e alloc,live"));
         assert!(how_to_record("flightline.LiveAllocation").contains("-e alloc,live"));
         assert!(how_to_record("flightline.Allocation").contains("-e alloc "));

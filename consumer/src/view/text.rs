@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers() {
+    fn numbers_are_formatted_with_units() {
         let check = |value: i64, unit: Unit, want: &str| assert_eq!(whole(value, unit), want);
         check(-1234567, Unit::One, "-1,234,567");
         check(999, Unit::One, "999");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn cells() {
+    fn cells_are_shortened_and_wrapped() {
         assert_eq!(shortened("abcdef", 4, Truncate::End), "abc…");
         assert_eq!(shortened("abcdef", 4, Truncate::Beginning), "…def");
         assert_eq!(clean("a\x1b[31m\n"), "a\u{fffd}[31m\\n");

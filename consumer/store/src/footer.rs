@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_what_replaces_others_sort_behind_theirs() {
+    fn merged_file_names_sort_after_their_inputs() {
         let delivered = format!("{}-0000.parquet", Id(u64::MAX));
         let mut before = vec![delivered.clone()];
         for _ in 0..12 {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_only_whole_deliveries_count() {
+    fn footer_round_trips_and_counts_only_complete_deliveries() {
         let told = Told {
             chunks: BTreeMap::from([(Id(1), vec![Id(10), Id(u64::MAX)]), (Id(2), vec![Id(20)])]),
             complete: vec![Id(1), Id(3)],

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_folders_are_what_was_written() {
+    fn folder_names_round_trip_values() {
         for (folder, value) in
             [("a%2Fb", "a/b"), ("100%", "100%"), ("%zz", "%zz"), ("%C3%A9é", "éé"), ("", "")]
         {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_of_utc_and_of_any_time() {
+    fn days_are_utc_for_any_timestamp() {
         assert_eq!(Day::of_micros(0).to_string(), "1970-01-01");
         assert_eq!(Day::of_micros(-1).to_string(), "1969-12-31");
         assert_eq!(Day::of_micros(1_769_904_000_000_000 - 1).to_string(), "2026-01-31");

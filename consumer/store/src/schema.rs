@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_never_called_like_another_column() {
+    fn label_columns_never_collide_with_other_columns() {
         assert_eq!(label_column("ts"), "label_ts");
         assert_eq!(label_column("http.Method"), "label_http_method");
         assert_eq!(label_column("é'\"; DROP"), "label______drop");

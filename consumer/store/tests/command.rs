@@ -43,7 +43,7 @@ fn answer(store: &str, table: &Path, sql: &str) -> Vec<Vec<String>> {
 /// Runs the commands of `docs/guide/tasks/store-example.md`. The samples' labels agree with the job's own
 /// table, and the stacks of the slow attempt contain the function that made it slow.
 #[test]
-fn a_slow_attempt_is_found_by_the_table_of_tasks() {
+fn slow_attempt_is_found_with_the_task_table() {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let (table, store) = (folder.path().join("tasks.csv"), folder.path().join("store"));
@@ -112,7 +112,7 @@ fn script<'p>(page: &'p str, id: &str) -> &'p str {
 /// The page has the functions that `flightline fold` prints for the same recordings, and as many samples as
 /// SQL counts.
 #[test]
-fn flame_graph_of_a_store_has_the_functions_and_samples_of_its_recordings() {
+fn store_flame_graph_matches_its_recordings() {
     let folder = tempfile::tempdir().unwrap();
     let (store, page) = (folder.path().join("store"), folder.path().join("x.html"));
     let (store, page) = (store.to_str().unwrap(), page.to_str().unwrap());
@@ -154,7 +154,7 @@ fn flame_graph_of_a_store_has_the_functions_and_samples_of_its_recordings() {
 
 /// Checks the calls that `tests/tests/readme.rs` skips, in the same documents and in those of the store.
 #[test]
-fn examples_of_the_store_are_of_commands_and_options_that_exist() {
+fn store_examples_use_existing_commands_and_options() {
     let mut documents = vec![examples::readme(), examples::commands()];
     documents.extend(examples::details());
     documents.extend(examples::journeys());

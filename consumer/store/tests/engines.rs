@@ -31,14 +31,14 @@ fn add(store: &Path, service: &str, labels: &[&str], recordings: &[&str]) {
 }
 
 #[test]
-fn three_engines_give_the_same_rows() {
+fn three_engines_return_equal_rows() {
     let repository = repository();
     let setup = Command::new(repository.join("tests/store/setup.sh")).output().unwrap();
     if !setup.status.success() {
         let why = String::from_utf8_lossy(&setup.stderr);
         assert!(env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "no engines to compare with: {why}");
         eprintln!(
-            "SKIPPED: three_engines_give_the_same_rows: DuckDB and Spark cannot be installed here: {why}"
+            "SKIPPED: three_engines_return_equal_rows: DuckDB and Spark cannot be installed here: {why}"
         );
         return;
     }

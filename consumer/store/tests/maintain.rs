@@ -365,7 +365,7 @@ async fn one_at_a_time_works_on_a_store_and_can_be_told_to_stop() {
 }
 
 #[test]
-fn who_maintains_every_so_often_ends_when_it_is_told_to() {
+fn periodic_maintain_exits_on_signal() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(add(folder.path(), "api", &[], &read("flightline.jfr")));

@@ -63,7 +63,7 @@ fn check(made: &Made, seen: &Seen, damaged: usize, what: &str) {
 }
 
 #[test]
-fn a_byte_altered_anywhere_costs_its_chunk_at_most() {
+fn altered_byte_costs_at_most_its_chunk() {
     let made = make(SMALL);
     let size = SMALL.chunk_size as usize;
     // The header, all segments and some padding of the second chunk.
@@ -82,7 +82,7 @@ fn a_byte_altered_anywhere_costs_its_chunk_at_most() {
 
 /// J8, for damage: if the segments state the number of events, exactly the omitted events are counted.
 #[test]
-fn what_a_damaged_segment_costs_is_counted() {
+fn events_lost_by_damaged_segment_are_counted() {
     let made = make(SMALL);
     // A byte in the samples of the chunk's second segment, just before its final checkpoint.
     let (_, first_end) = made.segments[3];
@@ -102,7 +102,7 @@ fn what_a_damaged_segment_costs_is_counted() {
 
 /// Loss events after damage are valid, since they refer to no other data.
 #[test]
-fn losses_behind_damage_still_count() {
+fn losses_after_damage_are_counted() {
     let made = make_with(SMALL, |chunk, segment| {
         chunk
             .event(schema::SAMPLE_LOSS, |e| {
@@ -121,7 +121,7 @@ fn losses_behind_damage_still_count() {
 }
 
 #[test]
-fn a_stream_cut_at_any_byte_gives_whole_segments() {
+fn truncated_stream_yields_complete_segments() {
     let made = make(SMALL);
     let all = made.all();
     let each = SMALL.samples as usize;
@@ -136,7 +136,7 @@ fn a_stream_cut_at_any_byte_gives_whole_segments() {
 
 /// J26: a reader that starts in the middle of a chunk gets everything from the next chunk on.
 #[test]
-fn reading_from_any_byte_begins_with_the_next_chunk() {
+fn reading_from_any_byte_starts_at_next_chunk() {
     let made = make(SMALL);
     let size = SMALL.chunk_size as usize;
     for from in (1..2 * size).step_by(97) {
@@ -148,7 +148,7 @@ fn reading_from_any_byte_begins_with_the_next_chunk() {
 }
 
 #[test]
-fn missing_chunks_are_told_unless_the_stream_tells_them_itself() {
+fn missing_chunks_are_reported_unless_stream_reports_them() {
     let size = SMALL.chunk_size as usize;
     let without_second = |made: &Made| [&made.bytes[..size], &made.bytes[2 * size..]].concat();
     let made = make(SMALL);
@@ -177,7 +177,7 @@ fn missing_chunks_are_told_unless_the_stream_tells_them_itself() {
 
 /// Arbitrary input: randomly altered recordings, and data that is not a recording.
 #[test]
-fn nothing_that_comes_is_taken_amiss() {
+fn arbitrary_input_does_not_panic() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases");
     let mut cases: Vec<Vec<u8>> = std::fs::read_dir(folder)
         .unwrap()
@@ -219,7 +219,7 @@ fn nothing_that_comes_is_taken_amiss() {
 }
 
 #[test]
-fn a_chunk_that_promises_too_much_is_given_up() {
+fn chunk_with_excessive_size_is_abandoned() {
     let made = make(SMALL);
     let size = SMALL.chunk_size as usize;
     let mut bytes = made.bytes[..size].to_vec();

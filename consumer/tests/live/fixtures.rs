@@ -41,7 +41,7 @@ fn samples(bytes: &[u8], step: usize) -> Vec<Sample> {
 type Row = (String, String, Vec<(String, String, FrameKind, i32)>, Option<String>);
 
 #[test]
-fn samples_are_those_of_a_profile_however_they_come() {
+fn samples_match_profile_for_any_input_split() {
     let mut compared = 0;
     for path in recordings() {
         let bytes = std::fs::read(&path).unwrap();
@@ -95,7 +95,7 @@ fn samples_are_those_of_a_profile_however_they_come() {
 }
 
 #[test]
-fn times_are_those_of_the_reader() {
+fn times_match_the_decoder() {
     for path in recordings() {
         let mut expected = Vec::new();
         let mut input = Input::open(&path).unwrap();

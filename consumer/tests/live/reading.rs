@@ -10,7 +10,7 @@ use jfr_format::schema;
 use super::make::{LINE, MONOTONIC, SMALL, Shape, make, make_with, read};
 
 #[test]
-fn every_sample_comes_once_and_every_segment_is_right() {
+fn each_sample_arrives_once_and_every_segment_is_valid() {
     let made = make(SMALL);
     for step in [1, 5, 4096, made.bytes.len()] {
         let (seen, stats) = read(&made.bytes, step, Options::default());
@@ -24,7 +24,7 @@ fn every_sample_comes_once_and_every_segment_is_right() {
 }
 
 #[test]
-fn a_sample_says_whose_it_is_where_and_when() {
+fn sample_has_thread_stack_and_time() {
     let made = make(SMALL);
     let (seen, _) = read(&made.bytes, 1000, Options::default());
     for (sample, &tick) in seen.samples.iter().zip(&made.all()) {
@@ -53,7 +53,7 @@ fn a_sample_says_whose_it_is_where_and_when() {
 }
 
 #[test]
-fn other_types_of_samples_have_their_weights_and_fields() {
+fn other_sample_types_have_weights_and_fields() {
     let made = make_with(SMALL, |chunk, _| {
         chunk
             .event(schema::WALL_CLOCK_SAMPLE, |e| {
@@ -110,7 +110,7 @@ fn other_types_of_samples_have_their_weights_and_fields() {
 /// The recorder writes its settings after the first event of the chunk, and the interval may change between
 /// chunks.
 #[test]
-fn what_samples_stand_for_may_be_told_behind_them() {
+fn sample_period_setting_may_follow_the_samples() {
     let made = make_with(SMALL, |chunk, segment| {
         // The third chunk has no setting.
         if [0, 3, 11].contains(&segment) {
@@ -134,7 +134,7 @@ fn what_samples_stand_for_may_be_told_behind_them() {
 
 /// J18: a frame is looked up once per chunk, however many samples there are.
 #[test]
-fn a_million_samples_look_up_each_frame_once() {
+fn million_samples_look_up_each_frame_once() {
     let shape = Shape {
         chunks: 2,
         segments: 10,

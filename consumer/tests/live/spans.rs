@@ -44,7 +44,7 @@ fn spans(seen: &Seen) -> Vec<(i64, Option<u64>)> {
 
 /// The result is the same whichever other events are read and however the stream is divided.
 #[test]
-fn samples_know_their_span_when_they_are_handed_out() {
+fn samples_have_their_span_when_delivered() {
     let samples = SMALL.samples as i64;
     let made = make_with(SMALL, |chunk, number| {
         let (start, segment) =
@@ -80,7 +80,7 @@ fn samples_know_their_span_when_they_are_handed_out() {
 
 /// Span contexts in a damaged segment are ignored.
 #[test]
-fn contexts_of_a_damaged_segment_are_not_believed() {
+fn contexts_of_damaged_segment_are_ignored() {
     let made = make_with(SMALL, |chunk, number| {
         let start = (number / SMALL.segments) as i64 * 1_000_000;
         // Contexts of samples in the next segment.
@@ -99,7 +99,7 @@ fn contexts_of_a_damaged_segment_are_not_believed() {
 /// Events with a duration below the threshold are delivered with their time only, for a page that keeps the
 /// longest.
 #[test]
-fn what_lasts_too_shortly_comes_without_its_fields() {
+fn events_below_duration_threshold_have_no_fields() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk25-spans.jfr");
     let lasting = |shortest: u64| -> Vec<Sample> {
         let mut feed = Feed::new(Options {
@@ -135,7 +135,7 @@ fn what_lasts_too_shortly_comes_without_its_fields() {
 
 /// A recording of the JDK: code in `inCheckout` runs in the contextual event "checkout", and so on.
 #[test]
-fn contextual_events_of_the_jdk_are_the_spans_of_its_samples() {
+fn jdk_contextual_events_become_spans_of_samples() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk25-spans.jfr");
     let mut feed = Feed::new(Options::default());
     feed.push(&std::fs::read(path).unwrap());

@@ -81,7 +81,7 @@ fn asynchronous(stream: Stream) -> Seen {
 
 /// J19: all three methods yield the same.
 #[test]
-fn three_ways_of_reading_give_the_same() {
+fn blocking_polling_and_async_reads_are_equal() {
     let made = make(LARGE);
     let mut ways: Vec<fn(Stream) -> Seen> = vec![blocking, polling];
     #[cfg(feature = "tokio")]
@@ -113,7 +113,7 @@ fn three_ways_of_reading_give_the_same() {
 /// J19: the methods can be mixed on one descriptor without duplicates or gaps.
 #[cfg(feature = "tokio")]
 #[test]
-fn ways_of_reading_can_be_mixed() {
+fn read_methods_can_be_mixed() {
     let made = make(LARGE);
     let (reader, writer) = pipe();
     let sender = send(writer, made.bytes.clone());
@@ -143,7 +143,7 @@ fn ways_of_reading_can_be_mixed() {
 
 /// J20: eight threads share a stream, and each item goes to exactly one of them.
 #[test]
-fn eight_threads_get_each_event_once() {
+fn eight_threads_receive_each_event_once() {
     let made = make(LARGE);
     let (reader, writer) = pipe();
     let sender = send(writer, made.bytes.clone());
@@ -175,7 +175,7 @@ fn eight_threads_get_each_event_once() {
 /// Polling returns immediately if there is no data, whatever the descriptor's mode, and does not change that
 /// mode. If it blocked, this test would not end.
 #[test]
-fn polling_never_waits_and_changes_no_mode() {
+fn polling_never_blocks_or_changes_descriptor_flags() {
     let made = make(SMALL);
     let (pipe_reader, pipe_writer) = pipe();
     let (socket, peer) = UnixStream::pair().unwrap();
@@ -209,7 +209,7 @@ fn polling_never_waits_and_changes_no_mode() {
 
 /// Polling does not block if another process takes the data between poll(2) and the read.
 #[test]
-fn a_second_reader_of_the_same_pipe_does_not_make_polling_wait() {
+fn second_reader_of_pipe_does_not_block_polling() {
     let (reader, mut writer) = pipe();
     let mut thief = reader.try_clone().unwrap();
     let mut stream = Stream::new(reader, Options::default()).unwrap();
@@ -287,7 +287,7 @@ fn streams_are_opened_by_name() {
 
 /// A mark is reached once a segment arrives that was written after it, not before.
 #[test]
-fn waiting_for_a_mark_ends_with_the_segment_behind_it() {
+fn waiting_for_mark_ends_with_the_following_segment() {
     let made = make(SMALL);
     let (reader, mut writer) = pipe();
     let mut stream = Stream::new(reader, Options::default()).unwrap();

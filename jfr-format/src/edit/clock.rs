@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
+    fn converted_ticks_match_manual_calculation() {
         // 3 GHz from 900 ticks at 5 µs, to 1 GHz from 70 ticks at 2 µs.
         let clock = Clock::new(line(900, 5_000, 3_000_000_000), line(70, 2_000, 1_000_000_000)).unwrap();
         assert_eq!(clock.stamp(900), 3_070);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_panic() {
+    fn extreme_values_do_not_panic() {
         for (from, to) in [(i64::MAX, 1), (1, i64::MAX), (i64::MAX, i64::MAX)] {
             for (ticks, nanos) in [(i64::MIN, i64::MAX), (i64::MAX, 0)] {
                 let clock = Clock::new(line(ticks, nanos, from), line(!ticks / 2, 0, to)).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_needs_nothing() {
+    fn equal_clock_lines_need_no_conversion() {
         let a = line(1_000, 50_000, 2_000_000_000);
         assert!(Clock::new(a, a).is_none());
         assert!(Clock::new(line(3_000, 51_000, 2_000_000_000), a).is_none());
@@ -163,7 +163,7 @@ mod tests {
 
     /// The JDK's conversion, in floating point.
     #[test]
-    fn times_stay_to_the_nanosecond() {
+    fn conversion_preserves_nanoseconds() {
         let jdk = |line: Line, ticks: i64| {
             line.nanos + ((ticks - line.ticks) as f64 / (line.frequency as f64 / 1e9)) as i64
         };

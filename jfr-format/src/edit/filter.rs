@@ -464,7 +464,7 @@ mod tests {
     /// Also a chunk that began after the range and contains events of it: a duration of 0 would mean that it
     /// is unknown.
     #[test]
-    fn a_chunk_lies_in_the_range() {
+    fn narrowed_chunk_header_lies_within_range() {
         assert_eq!(narrowed(5_000, 4_000, 9_000), [5_000, 1_000, 6_000]);
         assert_eq!(narrowed(5_000, 5_400, 5_600), [5_400, 200, 5_600]);
         assert_eq!(narrowed(5_000, 3_000, 4_000), [3_999, 1, 4_000]);

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_begins_behind_the_one_before() {
+    fn keys_start_after_those_of_previous_recording() {
         let (mut space, [stack, method]) = (KeySpace::default(), TYPES);
         space.begin();
         assert_eq!(space.shift(), Shift::default(), "the first stays");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_becomes_another_ones_or_none() {
+    fn shifted_keys_remain_distinct_and_nonzero() {
         for by in [0, 1, 5, 1 << 40, u64::MAX] {
             let keys = [1, 2, 6, 1 << 41, u64::MAX - 5, u64::MAX - 1, u64::MAX];
             let moved = keys.map(|key| moved(key, by));

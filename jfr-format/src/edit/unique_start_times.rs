@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_move_along_their_line() {
+    fn equal_start_times_move_along_clock_line() {
         for (frequency, ticks, nanos) in [(1_000_000_000, 1, 1), (1_000_000, 1, 1000), (2_600_000_000, 13, 5)]
         {
             let mut bytes = [0; crate::header::LEN];

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_have_another_id() {
+    fn different_event_types_have_different_metadata_ids() {
         let ids: Vec<Vec<u8>> = [&[][..], &[schema::NOTICE], &[schema::NOTICE, schema::FILE_READ]]
             .iter()
             .map(|events| Declared::new(events.iter().copied()).event()[7..12].to_vec())

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_event_is_as_long_as_it_says() {
+    fn metadata_event_size_matches_its_bytes() {
         let all = Declared::all();
         let event = all.event();
         let mut at = 0;
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_follows_the_content() {
+    fn metadata_id_depends_on_content() {
         let other = Element::new("root").child(Element::new("metadata"));
         assert_ne!(encode(&other)[..12], Declared::all().event()[..12]);
         for content in [&[][..], &[0], &[1], &[0; 1000]] {

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_recordings_pass_and_others_fail() {
+    fn complete_recordings_are_valid_and_others_invalid() {
         let mut whole = 0;
         for entry in std::fs::read_dir(format!("{FIXTURES}recordings")).unwrap() {
             let path = entry.unwrap().path();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_an_offset() {
+    fn validation_errors_have_offsets() {
         let sound = read("cases/40_two_chunks_same_ids_same_vals.jfr");
         let first = usize::try_from(ChunkHeader::decode(&sound).unwrap().size).unwrap();
         assert_eq!(check(&sound).unwrap().chunks, 2);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn each_truncation_is_refused_and_no_byte_makes_it_panic() {
+    fn truncation_is_rejected_and_altered_bytes_do_not_panic() {
         let sound = read("cases/40_two_chunks_same_ids_same_vals.jfr");
         let first = usize::try_from(ChunkHeader::decode(&sound).unwrap().size).unwrap();
         for len in 0..sound.len() {
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn more_types_than_anybody_has_are_refused() {
+    fn excessive_undeclared_types_are_rejected() {
         let mut bytes = read("cases/01_defs_before.jfr");
         let begin = bytes.len();
         for id in 0..2 * MOST_UNDECLARED as u64 {

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn known_encodings() {
+    fn known_varints_are_encoded_and_decoded() {
         let check = |value: u64, bytes: &[u8]| {
             assert_eq!(encoded(value), bytes, "{value}");
             let mut at = 0;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_and_their_neighbours() {
+    fn powers_of_two_and_neighbors_round_trip() {
         for shift in 0..64 {
             for value in [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1] {
                 let bytes = encoded(value);

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn random_bytes_with_all_densities() {
+    fn skip_matches_scalar_on_random_bytes() {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         for round in 0..400 {
             // This many of 16 bytes have a continuation bit.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn continuation_runs_with_every_length_and_position() {
+    fn skip_matches_scalar_on_any_continuation_run() {
         for place in 0..80 {
             for run in 0..30 {
                 let mut data = vec![1u8; 160];
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ninth_byte_has_no_continuation_bit() {
+    fn ninth_byte_has_no_continuation_bit() {
         for pattern in [&[0xff; 9][..], &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01]] {
             let data = pattern.repeat(20);
             for n in 0..=20u64 {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_with_varying_varint_lengths() {
+    fn skip_ends_at_boundaries_of_varying_lengths() {
         let mut data = Vec::new();
         let mut ends = vec![0];
         for i in 0..200u32 {

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finished_chunk_keeps_no_buffers() {
+    fn finished_chunk_releases_its_buffers() {
         let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000_000 };
         let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
         let mut out = crate::write::FileOutput::new(tempfile::tempfile().unwrap()).unwrap();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn struct_arrays() {
+    fn struct_arrays_are_encoded() {
         let stack = |frames: &[u64]| {
             written(schema::STACK_TRACE, |s| {
                 s.boolean(true).array(frames.len());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_too_few_and_too_many_are_refused() {
+    fn wrong_missing_and_excess_fields_are_rejected() {
         let wrong = |field| Err(WriteError::Fields { of: "jdk.ExecutionSample", field });
         let sample = |fields: fn(&mut FieldWriter<'_>)| written(schema::EXECUTION_SAMPLE, fields);
         assert_eq!(sample(|_| {}), wrong("startTime"));

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_object_leaves_the_environment_and_nothing_else_does() {
+    fn only_own_object_is_removed_from_ld_preload() {
         let envp = [
             c"A=1".as_ptr(),
             c"LD_PRELOAD=/x/libother.so:/y/libflightline.so".as_ptr(),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_name_their_interpreter() {
+    fn script_interpreter_is_parsed() {
         assert_eq!(script_interpreter(b"#! /bin/sh -e\nx"), Some(&b"/bin/sh"[..]));
         assert_eq!(script_interpreter(b"#!\n"), None);
         assert_eq!(script_interpreter(b"\x7fELF"), None);

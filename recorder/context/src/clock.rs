@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_burst_goes_without_reading() {
+    fn clock_reads_are_skipped_only_within_bursts() {
         let slow = reported_starts(&mut Clock::default(), (1..1000).map(|i| i * (BURST_NS + 1)));
         assert!(slow.iter().all(|(now, told)| now == told));
         let mut clock = Clock::default();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_measured_again_and_dropped_where_it_jumps() {
+    fn tick_rate_is_remeasured_and_dropped_on_jumps() {
         const GHZ2: u64 = 1 << 31;
         assert_eq!(next_rate(0, 0, 5, true), Some(0));
         assert_eq!(next_rate(0, 10, FIRST_NS - 1, false), None);

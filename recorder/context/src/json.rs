@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_escaped_and_bounded_and_the_last_wins() {
+    fn values_are_escaped_and_bounded_and_last_value_wins() {
         assert_eq!(encoded::<64>(b""), "");
         assert_eq!(encoded::<64>(b"\x00\x01x\x01\x03\"\n\xc0\x02\x01y\x00\x01z"), r#"{"c":"y","a":"z"}"#);
         assert_eq!(encoded::<64>("\x01\x04\"\nü".as_bytes()), "{\"b\\\"\":\"\\\"\\u000aü\"}");

@@ -107,7 +107,7 @@ fn forked(fork: impl FnOnce() -> libc::pid_t, inside: u64, parents: u64) {
 
 /// A single test, because it concerns the whole process.
 #[test]
-fn a_child_is_at_nothing() {
+fn forked_child_has_no_active_span() {
     assert_eq!(process_context(), None);
     let span = Span::root("parent");
     let _entered = span.enter();

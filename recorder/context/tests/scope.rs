@@ -103,7 +103,7 @@ fn foreign(trace: u8) -> SpanContext {
 }
 
 #[test]
-fn nested_scopes_add_and_the_last_value_counts() {
+fn nested_scopes_merge_labels_and_inner_values_win() {
     let _turn = turn();
     {
         let _application = scope([("application", "app_1"), ("attempt", "none")]);
@@ -142,7 +142,7 @@ fn nested_scopes_add_and_the_last_value_counts() {
 
 /// Two attempts in one process, each on two threads of a pool that alternate between them.
 #[test]
-fn parallel_attempts_never_mix() {
+fn parallel_attempts_have_separate_labels() {
     let _turn = turn();
     let _job = scope([("dag", "d")]);
     let attempts = ["a", "b"].map(|name| Scope::named("task attempt", [("task", name), ("only", name)]));
@@ -183,7 +183,7 @@ fn parallel_attempts_never_mix() {
 }
 
 #[test]
-fn handed_on_and_ended_elsewhere() {
+fn scope_can_be_shared_and_ended_on_another_thread() {
     let _turn = turn();
     let shared = Arc::new(Scope::new([("task", "t")]));
     let theirs = shared.clone();
@@ -214,7 +214,7 @@ fn handed_on_and_ended_elsewhere() {
 }
 
 #[test]
-fn a_panic_ends_it() {
+fn panic_ends_scopes() {
     let _turn = turn();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _attempt = scope([("attempt", "0")]);
@@ -230,7 +230,7 @@ fn a_panic_ends_it() {
 
 /// Left out of order, as by guards that are stored: the next attempt inherits nothing.
 #[test]
-fn left_in_any_order() {
+fn scopes_may_end_out_of_order() {
     let _turn = turn();
     let first = scope([("task", "1")]);
     let second = scope([("step", "2")]);
@@ -243,7 +243,7 @@ fn left_in_any_order() {
 }
 
 #[test]
-fn nothing_is_allocated_and_a_recording_that_begins_later_has_the_labels() {
+fn inactive_scopes_allocate_nothing_and_label_later_recordings() {
     let _turn = turn();
     counting::check();
     MODE.store(mode::OFF, Relaxed);
@@ -272,7 +272,7 @@ fn nothing_is_allocated_and_a_recording_that_begins_later_has_the_labels() {
 }
 
 #[test]
-fn what_finds_no_place_is_told() {
+fn labels_beyond_limits_are_truncated_or_counted() {
     let _turn = turn();
     // Long values are cut between characters, and end in `…`.
     let long = "ä".repeat(4000);

@@ -38,7 +38,7 @@ fn mapped_wiped() -> usize {
 }
 
 #[test]
-fn nothing_is_allocated_and_nothing_looked_at() {
+fn scopes_without_recorder_allocate_and_evaluate_nothing() {
     counting::check();
     // The recorder is searched for once.
     assert!(!Scope::new([("task", "t")]).is_on());

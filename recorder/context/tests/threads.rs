@@ -37,7 +37,7 @@ fn previous() -> u64 {
 }
 
 #[test]
-fn nested_and_out_of_order() {
+fn activations_may_nest_and_end_out_of_order() {
     assert_eq!(seen(), None);
     let mut tokens = Vec::new();
     for id in 1..=3 {
@@ -57,7 +57,7 @@ fn nested_and_out_of_order() {
 }
 
 #[test]
-fn many_levels_and_no_more() {
+fn activation_depth_is_limited() {
     let enter = |id| enter(&Entering { context: &context(id), name: "", attrs: &[], owner: 0 });
     let mut tokens: Vec<u64> = (1..=5000).map(enter).collect();
     let deep = tokens.iter().take_while(|token| **token != 0).count();
@@ -112,7 +112,7 @@ fn labels_are_inherited_within_a_trace() {
 }
 
 #[test]
-fn a_new_thread_begins_with_nothing() {
+fn new_thread_has_no_active_span() {
     let span = Span::root("s");
     let _inside = span.enter();
     for _ in 0..200 {
@@ -128,7 +128,7 @@ fn a_new_thread_begins_with_nothing() {
 }
 
 #[test]
-fn names_that_nobody_keeps() {
+fn activation_names_are_copied_and_truncated() {
     assert!(!end(1));
     let mut tokens = Vec::new();
     for i in 0..20 {
@@ -149,7 +149,7 @@ fn names_that_nobody_keeps() {
 /// The block of a thread that ended is reused by another thread, or unmapped: memory does not grow with the
 /// number of past threads.
 #[test]
-fn blocks_are_given_back() {
+fn blocks_of_ended_threads_are_reused_or_unmapped() {
     // Memory that is wiped on a fork belongs to this crate.
     let mapped = || {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();

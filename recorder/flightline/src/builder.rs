@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_named() {
+    fn errors_name_the_invalid_setting() {
         let address = "127.0.0.1:0".parse().unwrap();
         let name = |builder: Builder| match builder.in_process().start().map(drop) {
             Err(Error::Setting { name, .. }) => name,
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_stream_whatever_its_name() {
+    fn file_output_is_never_parsed_as_address() {
         let (path, token) = Output::from("unix:x").to_address().unwrap();
         assert!(path.is_absolute() && token.is_none());
         let (path, token) = Output::tcp("127.0.0.1:4711".parse().unwrap(), "t").to_address().unwrap();

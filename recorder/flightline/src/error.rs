@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn system_errors_are_in_plain_words() {
+    fn system_errors_have_readable_messages() {
         let error = Error::Io { operation: "create /x".into(), source: io::Error::from_raw_os_error(13) };
         assert_eq!(error.to_string(), "cannot create /x: Permission denied");
         let error = Error::Io { operation: "record".into(), source: io::Error::other("it is recorded") };

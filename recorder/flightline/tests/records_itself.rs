@@ -40,7 +40,7 @@ fn traced_sleep(ms: u64) {
 
 /// A single test, because a process has one recording at a time.
 #[test]
-fn a_program_records_itself() {
+fn program_records_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("example.jfr");
     let builder = Builder::new().in_process().label("zone", "eu-1");

@@ -245,7 +245,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn texts_come_back_as_they_were() {
+    fn texts_round_trip() {
         for len in [0, 1, 7, 8, 9, 700] {
             let text: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let mut words = Words::new(&[7, 8]);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_not_believed() {
+    fn excessive_text_length_is_bounded() {
         let mut count = 0;
         assert_eq!(read_text(&[u64::MAX, 1, 2], 0, &mut |_| count += 1), 3);
         assert_eq!(count, 16);

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn full_ring_refuses_then_recovers() {
+    fn full_ring_rejects_then_recovers() {
         let (header, words) = memory(1024);
         let ring = Ring::new(&header, &words).unwrap();
         let mut n = 0;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn pads_alone_are_corrupt() {
+    fn consecutive_pads_are_corrupt() {
         let (header, words) = memory(1024);
         let ring = Ring::new(&header, &words).unwrap();
         // Laps of one pad each: a program could write them faster than they are read.
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_was_cut_is_completed() {
+    fn interrupted_release_is_completed() {
         let (header, words) = memory(1024);
         let ring = Ring::new(&header, &words).unwrap();
         for n in 0..4 {

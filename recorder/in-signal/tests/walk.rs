@@ -41,7 +41,7 @@ fn end_of(flags: u16) -> u16 {
 }
 
 #[test]
-fn leaf_frame_pointer_and_root() {
+fn walk_passes_leaf_and_frame_pointer_frames_to_root() {
     let info = unwind_info(&[
         function(0x100, 0x200, &framed(3)),
         function(0x200, 0x300, &by_frame_pointer()),
@@ -61,7 +61,7 @@ fn leaf_frame_pointer_and_root() {
 }
 
 #[test]
-fn unwind_information_before_its_table() {
+fn eh_frame_before_its_header_table_is_used() {
     let (info, table) = frame_first(&[function(0x100, 0x200, &framed(3)), function(0x300, 0x400, &root())]);
     let mut image = Image::new(info, &[1, 2, 3, CODE + 0x350, 0]);
     image.tables[0].entries[0].eh_frame_hdr = table;
@@ -107,7 +107,7 @@ fn depth_limit_marks_the_stack() {
 /// In a function's epilogue, registers are popped already while the rules still name their slots, which then
 /// lie below the stack pointer: a copy of the stack begins above them.
 #[test]
-fn registers_that_are_popped_already() {
+fn popped_registers_in_epilogue_do_not_end_walk() {
     if !X86 {
         return;
     }
@@ -136,7 +136,7 @@ fn registers_that_are_popped_already() {
 }
 
 #[test]
-fn frame_pointer_that_goes_back_ends_the_walk() {
+fn decreasing_frame_pointer_ends_walk() {
     let info = unwind_info(&[function(0x100, 0x200, &by_frame_pointer())]);
     let mut image = Image::new(info, &[0, 0, STACK, CODE + 0x150, 0]);
     let mut regs = leaf_at(CODE + 0x150, STACK + 16);
@@ -146,7 +146,7 @@ fn frame_pointer_that_goes_back_ends_the_walk() {
 }
 
 #[test]
-fn without_information_only_a_plausible_frame_pointer_leads_on() {
+fn only_plausible_frame_pointer_is_followed_without_unwind_info() {
     let info = unwind_info(&[function(0x100, 0x200, &framed(1)), function(0x300, 0x400, &root())]);
     // No unwind information covers 0x250: the frame pointer is followed and the sample is marked.
     let stack = [0, CODE + 0x250, 9, STACK + 0x100, CODE + 0x350, 0];
@@ -164,7 +164,7 @@ fn without_information_only_a_plausible_frame_pointer_leads_on() {
 }
 
 #[test]
-fn zero_frame_pointer_is_a_root_only_for_a_caller() {
+fn zero_frame_pointer_is_root_only_for_a_caller() {
     let info = unwind_info(&[function(0x100, 0x200, &framed(1))]);
     let mut image = Image::new(info, &[0, CODE + 0x250, 0]);
     let (frames, walked) = image.walk(&leaf_at(CODE + 0x150, STACK), 100);
@@ -174,7 +174,7 @@ fn zero_frame_pointer_is_a_root_only_for_a_caller() {
 }
 
 #[test]
-fn interrupted_function_without_frame_or_information() {
+fn leaf_without_frame_or_unwind_info_uses_return_address_at_sp() {
     if !X86 {
         return;
     }
@@ -212,7 +212,7 @@ fn signal_stack(pc: u64, sp: u64) -> Vec<u64> {
 }
 
 #[test]
-fn signal_trampoline_without_information_is_known_by_its_code() {
+fn signal_trampoline_without_unwind_info_is_recognized_by_code() {
     let info = unwind_info(&[function(0x100, 0x200, &framed(0)), function(0x300, 0x400, &root())]);
     let mut stack = vec![CODE + 0x250];
     stack.extend(signal_stack(CODE + 0x100, STACK + 121 * 8));
@@ -232,7 +232,7 @@ fn signal_trampoline_without_information_is_known_by_its_code() {
 }
 
 #[test]
-fn signal_frame_by_its_information() {
+fn signal_frame_is_unwound_by_its_unwind_info() {
     // Restores the stack pointer and the program counter by expressions over the stack pointer.
     let base = arch::TRAMPOLINE_CONTEXT + arch::CONTEXT_REGS;
     let sp_at = base + u64::from(arch::CONTEXT_ORDER[arch::SP]) * 8;
@@ -262,7 +262,7 @@ fn signal_frame_by_its_information() {
 }
 
 #[test]
-fn remember_restore_args_size_and_location() {
+fn remember_restore_args_size_and_location_are_interpreted() {
     // At 0x110 one more word is pushed, at 0x120 the remembered state is restored.
     let mut program = vec![0x2e, 0x20];
     program.extend(framed(1));
@@ -287,7 +287,7 @@ fn remember_restore_args_size_and_location() {
 }
 
 #[test]
-fn another_register_is_followed_by_interpreting_every_frame() {
+fn cfa_from_another_register_is_found_by_interpreting_frames() {
     // The caller's CFA counts from a preserved register that the leaf saved.
     let (saved, number) = if X86 { (3u8, 3usize) } else { (19u8, 19usize) };
     let mut leaf = framed(2);
@@ -318,7 +318,7 @@ fn another_register_is_followed_by_interpreting_every_frame() {
 }
 
 #[test]
-fn procedure_linkage_table_expression() {
+fn plt_cfa_expression_is_evaluated() {
     if !X86 {
         return;
     }
@@ -344,7 +344,7 @@ impl Random {
 /// Damaged unwind information, random programs and random stacks cause no panic, and a bounded number of
 /// reads.
 #[test]
-fn hostile_information_is_survived() {
+fn damaged_unwind_info_does_not_panic() {
     let mut random = Random(0x1234_5678_9abc_def1);
     let mut reached = [0u32; 8];
     for round in 0..20_000 {

@@ -29,7 +29,7 @@ fn libraries() -> Vec<String> {
 }
 
 #[test]
-fn lengths_as_objdump() {
+fn instruction_lengths_match_objdump() {
     let paths = libraries();
     assert!(!paths.is_empty());
     let (mut right, mut wrong) = (0u32, Vec::new());

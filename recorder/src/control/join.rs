@@ -88,7 +88,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_mailbox_is_private_and_replaces_only_our_own() {
+    fn mailbox_is_private_and_links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("box");
         for session in ["/a", "/b"] {

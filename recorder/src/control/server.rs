@@ -250,7 +250,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
 
     #[test]
-    fn requests_are_one_line() {
+    fn request_lines_are_parsed() {
         assert_eq!(Request::parse("status"), Ok(Request::Status));
         assert_eq!(Request::parse("engines cpu@10ms,lock"), Ok(Request::Engines("cpu@10ms,lock".into())));
         for bad in ["", "stat", "stop now", "engines", "STATUS", "\u{0}"] {
@@ -290,13 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_answered_once() {
+    fn request_is_answered_once() {
         let (got, line) = served(b"status\nstop\n", 1);
         assert_eq!((got.as_slice(), line.as_str()), (&[Request::Status][..], "{\"ok\":true}\n"));
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_requests_are_rejected() {
         let (got, line) = served(b"\xff\x00\n", 1);
         assert!(got.is_empty() && line.starts_with("{\"error\":\"unknown request"), "{line}");
         let (got, line) = served(&[b'x'; 3 * REQUEST_BYTES], 1);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_waits_without_an_answer() {
+    fn incomplete_line_waits_without_answer() {
         let dir = tempfile::tempdir().unwrap();
         let mut server = Server::open(dir.path()).unwrap();
         let (_dir, path) = through_descriptor(dir.path()).unwrap();

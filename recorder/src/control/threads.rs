@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_threads_are_seen_as_they_are() {
+    fn own_running_and_waiting_threads_are_classified() {
         let (to, from) = std::sync::mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {
             let tid = nix::unistd::gettid();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_places() {
+    fn system_calls_and_wait_functions_are_classified() {
         for (call, notice) in [
             (libc::SYS_read, Notice::Restarted),
             (libc::SYS_futex, Notice::Restarted),

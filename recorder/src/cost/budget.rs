@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_stays_under_the_budget_and_the_rate_settles() {
+    fn cost_stays_within_budget_and_rate_settles() {
         for (rate, processors, each) in [(1000.0, 1.0, 30e3), (1000.0, 8.0, 30e3), (99.0, 0.5, 200e3)] {
             let mut budget = Budget::new(0.005);
             let mut load = Load { rate, processors, each, fixed: 1e6 };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn within_the_budget_nothing_changes() {
+    fn settings_are_unchanged_within_budget() {
         let mut budget = Budget::new(0.01);
         let load = Load { rate: 99.0, processors: 1.0, each: 30e3, fixed: 1e6 };
         assert_eq!(settle(&mut budget, &load), (0.00397, 0, Vec::new()));

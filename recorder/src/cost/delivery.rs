@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_that_measures_holds_no_lock() {
+    fn measuring_thread_has_no_open_descriptors() {
         let file = tempfile::tempfile().unwrap();
         let fd = file.as_raw_fd();
         // SAFETY: queries the flags of a descriptor, open or not.
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_cost_something() {
+    fn measured_signal_cost_is_plausible() {
         let [with, alone] = measure_in_child().unwrap();
         // From the fastest to the slowest plausible machine: 50 ns to a millisecond.
         assert!((50..LONGEST_NS).contains(&alone), "{alone} ns");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_has_its_own_recording_where_the_path_has_its_number() {
+    fn pid_in_path_gives_each_process_its_own_recording() {
         let folder = tempfile::tempdir().unwrap();
         let (mut outputs, session, settings) = open_outputs(Target::Path(folder.path().join("%p.jfr")));
         let mut notices = UserNotices::default();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_processes_share_a_recording_otherwise() {
+    fn path_without_pid_is_shared_by_all_processes() {
         let folder = tempfile::tempdir().unwrap();
         let (mut outputs, session, settings) = open_outputs(Target::Path(folder.path().join("all.jfr")));
         let owners = [10, 20].map(|pid| outputs.owner(pid));

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_due_once_in_its_interval() {
+    fn periodic_work_is_due_once_per_interval() {
         let mut pacing = Pacing::new(None, 5 * SECOND_NS);
         let times = [5 * SECOND_NS, 6 * SECOND_NS - 1, 6 * SECOND_NS, 6 * SECOND_NS + 1, 9 * SECOND_NS];
         assert_eq!(times.map(|now| pacing.is_second_over(now)), [false, false, true, false, true]);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_with_and_without() {
+    fn allocator_is_detected_in_defining_libraries() {
         // This test program calls malloc but does not define it.
         assert_eq!(linked_in(Path::new("/proc/self/exe")), None);
         assert_eq!(linked_in(Path::new("/nowhere")), None);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_the_variable() {
+    fn files_without_context_variable_have_no_words() {
         assert_eq!(words_in(Path::new("/nowhere")), None);
         assert_eq!(words_in(Path::new("/proc/self/maps")), None);
     }

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_are_opened() {
+    fn only_regular_files_are_opened() {
         let dir = tempfile::tempdir().unwrap();
         let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn debug_file_candidates_are_listed_in_order() {
         let dirs = DebugDirs { dirs: vec!["/a".into(), "/b".into()], cache: Some("/c".into()) };
         let by_id = dirs.by_build_id(&[0xab, 0xcd, 0xef]);
         assert_eq!(

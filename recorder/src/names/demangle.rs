@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn symbol_names_are_demangled() {
         let table = [
             ("main", "main", false),
             ("write@@GLIBC_2.2.5", "write", false),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn growing_names_are_cut() {
+    fn expanding_names_are_truncated() {
         // Each S_ refers to a pair of the previous one, which expands to 2^20 times "int".
         let mut name = String::from("_Z1fSt4pairIiiE");
         for i in 0..30u32 {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn large_sections_are_unpacked_or_left_to_the_parser() {
+    fn only_valid_large_zlib_sections_are_inflated() {
         let contents: Vec<u8> = (0..LARGE as u32 + 5).map(|n| (n / 7) as u8).collect();
         let of = |(bytes, said, format): (Vec<u8>, u64, CompressionFormat)| {
             inflated(&CompressedData { format, data: &bytes, uncompressed_size: said })

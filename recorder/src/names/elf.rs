@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_test_program() {
+    fn own_elf_header_is_read() {
         let head = Head::read(&File::open("/proc/self/exe").unwrap()).unwrap();
         assert!(head.native() && !head.is_static());
         assert!(head.interpreter.as_deref().unwrap().contains("ld-"));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_notes_end() {
+    fn malformed_notes_terminate() {
         let mut note = vec![4, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
         note.extend(b"GNU\0\xab\xcd\0\0");
         assert_eq!(build_id(&note), Some(vec![0xab, 0xcd]));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_files_are_no_elf() {
+    fn truncated_files_are_not_elf() {
         let whole = std::fs::read("/proc/self/exe").unwrap();
         let dir = tempfile::tempdir().unwrap();
         for cut in [0, 3, 63, 64, 100, 119] {

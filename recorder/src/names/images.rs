@@ -426,7 +426,7 @@ mod tests {
     use crate::{session::Session, settings::Settings};
 
     #[test]
-    fn reads_own_program_and_vdso_once() {
+    fn own_program_and_vdso_are_read_once() {
         let mut session = Session::create(&Settings::default()).unwrap();
         let mut images = Images::new();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();

@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_a_method_within_its_cost_and_its_callers() {
+    fn call_has_method_callers_and_bounded_cost() {
         let mut interner = Interner::new();
         let [inlined, called, caller] = [1, 2, 3].map(|start| frame(&mut interner, 0, start));
         interner.frames.list[inlined as usize].kind = frame_type::INLINED;

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jumps() {
+    fn plt_jump_targets_are_decoded() {
         let plain = [0xff, 0x25, 0xe2, 0x2f, 0, 0, 0x68, 0, 0, 0, 0];
         assert_eq!(target(&plain, 0x1030), Some(0x1030 + 6 + 0x2fe2));
         let tracked = [&ENDBR64[..], &[0xf2, 0xff, 0x25, 0xfa, 0xff, 0xff, 0xff]].concat();

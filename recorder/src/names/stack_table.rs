@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn same_sequence_same_index() {
+    fn equal_stacks_have_equal_indices() {
         let mut set = StackTable::<u64>::new();
         let stacks: Vec<Vec<u64>> =
             (0..10_000u64).map(|i| (0..1 + i % 50).map(|j| 0x7f00_0000_0000 + i * 8 + j).collect()).collect();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_prefixes_differ() {
+    fn empty_stack_and_prefixes_are_distinct() {
         let mut set = StackTable::<u32>::new();
         let all: [&[u32]; 5] = [&[], &[0], &[0, 0], &[1], &[1, 0]];
         let ids: Vec<_> = all.iter().map(|s| set.intern(s).0).collect();

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_a_function_in_this_program() {
+    fn function_of_own_program_is_found() {
         landmark();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
         let symbols = Symbols::read(&map("/proc/self/exe"), &exe, &DebugDirs::default()).0;
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_gaps() {
+    fn lookup_respects_symbol_sizes_and_gaps() {
         let symbol = |address, size| Symbol { address, size, name: 0 };
         let table = Table {
             full: true,

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn version_two() {
+    fn cgroup_v2_files_are_read() {
         let dir = folder(&[
             ("cpu.max", "150000 100000\n"),
             ("cpu.weight", "100\n"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn version_one() {
+    fn cgroup_v1_files_are_read() {
         let dir = folder(&[
             ("cpu.cfs_quota_us", "-1\n"),
             ("cpu.cfs_period_us", "100000\n"),

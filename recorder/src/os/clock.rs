@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_cpu_clock() {
+    fn own_cpu_clock_advances() {
         let before = process_cpu_ns(std::process::id()).unwrap();
         let mut x = 0u64;
         while process_cpu_ns(std::process::id()).unwrap() < before + 2_000_000 {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn line_is_clamped() {
+    fn tick_line_is_clamped_at_its_start() {
         let line = TickLine::new(5_000_000);
         assert_eq!(line.ticks(5_001_999), 1);
         assert_eq!(line.ticks(1), 0);

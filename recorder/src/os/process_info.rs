@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_first_arguments() {
+    fn program_name_is_read_from_first_argument() {
         for (first, file, name) in [
             ("/usr/bin/xz", "xz", "xz"),
             ("redis-server *:6379", "redis-check-rdb", "redis-server"),

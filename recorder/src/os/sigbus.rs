@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_cut_under_its_mapping_reads_as_zeros() {
+    fn truncated_mapped_file_reads_as_zeros() {
         survive();
         let file = tempfile::tempfile().unwrap();
         file.set_len(3 * 4096).unwrap();

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_sockets() {
+    fn sockets_cores_and_threads_are_counted() {
         let text = "processor\t: 0\nmodel name\t: X\nphysical id\t: 0\ncore id\t: 0\n\nprocessor\t: 1\nmodel name\t: X\n\
                     physical id\t: 0\ncore id\t: 0\n\nprocessor\t: 2\nphysical id\t: 1\ncore id\t: 0\n";
         assert_eq!(parse_cpuinfo(text), Cpu { model: "X".into(), sockets: 2, cores: 2, threads: 3 });
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn own_process() {
+    fn own_process_statistics_are_read() {
         let start = std::time::Instant::now();
         let before = process(std::process::id()).unwrap();
         while process(std::process::id()).unwrap().used_since(before).iter().sum::<f64>() < 0.02 {

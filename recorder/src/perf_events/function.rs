@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_functions_by_either_name() {
+    fn own_functions_are_found_by_name_and_offset() {
         let exe = env::current_exe().unwrap();
         let path = exe.to_str().unwrap();
         let main = find(path, "main").unwrap();

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_names() {
+    fn event_names_of_every_kind_are_resolved() {
         let config = |name| {
             let spec = meaning(name).unwrap_or_else(|e| panic!("{name}: {e}")).spec;
             (spec.kind, spec.config)
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uprobe_knows_file_and_offset() {
+    fn uprobe_event_has_file_and_offset() {
         // The C library object of this process.
         let meaning = match meaning("uprobe:libc.so.6:malloc") {
             Ok(meaning) => meaning,
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_event_has_a_meaning_or_a_reason() {
+    fn every_listed_event_is_usable_or_has_a_reason() {
         for event in list() {
             if let Some(why) = &event.refused {
                 assert!(why.len() > 10, "{}: {why:?}", event.name);

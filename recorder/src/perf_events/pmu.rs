@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_lie_where_the_format_says() {
+    fn pmu_values_are_placed_by_format() {
         assert_eq!(place("config:0-7", 0x3c), Some((0, 0x3c)));
         assert_eq!(place("config:0-7,32-35", 0xabc), Some((0, 0xa_0000_00bc)));
         assert_eq!(place("config1:21", 1), Some((1, 1 << 21)));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_leave_the_folder() {
+    fn pmu_names_cannot_escape_their_folder() {
         assert!(find("../../../etc/x=1/").is_err() && find("/x/").is_err() && find("software/x").is_err());
         assert!(find("software/../type=1/").is_err());
         assert_eq!(find("software/config=2/").map(|m| (m.spec.kind, m.spec.config)).ok(), Some((1, 2)));

@@ -320,7 +320,7 @@ mod tests {
         | sample::STACK_USER;
 
     #[test]
-    fn a_sample() {
+    fn sample_record_is_parsed() {
         let bytes = whole_sample();
         let Some(Record::Sample(sample)) = parse(&bytes, TYPE) else { panic!() };
         assert_eq!((sample.pid, sample.tid, sample.time_ns, sample.count), (7, 9, 1234, Some(55)));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn switches() {
+    fn switch_records_are_parsed() {
         for (misc, out) in
             [(0, None), (MISC_SWITCH_OUT, Some(false)), (MISC_SWITCH_OUT | MISC_PREEMPTED, Some(true))]
         {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_records_are_refused() {
+    fn truncated_records_are_rejected() {
         let bytes = whole_sample();
         for len in 0..bytes.len() - 8 {
             assert!(parse(&bytes[..len], TYPE).is_none(), "cut at {len}");
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_mappings() {
+    fn comm_and_mmap_records_are_parsed() {
         let trailer = words(&[7 | 9 << 32, 1]);
         let mut body = words(&[7 | 9 << 32]);
         body.extend(b"name\0\0\0\0");

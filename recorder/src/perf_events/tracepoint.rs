@@ -145,7 +145,7 @@ mod tests {
         print fmt: \"prev_state=%s\", __print_flags(REC->prev_state & 1, \"|\", { 0x00000001, \"S\" }, { 2, \"D\" }) : \"R\"\n";
 
     #[test]
-    fn fields_and_flags() {
+    fn tracepoint_fields_and_flags_are_parsed() {
         let point = Tracepoint::from_format(372, SWITCH);
         assert_eq!(point.field("common_type"), Ok((0, 2)));
         assert_eq!(point.field("prev_comm"), Ok((8, 16)));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_names_are_refused() {
+    fn tracepoint_names_cannot_escape_their_folder() {
         for (group, event) in [("..", "x"), ("a/b", "x"), ("sched", ""), ("sched", "../x")] {
             assert!(find(group, event).is_err());
         }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_as_texts() {
+    fn text_labels_are_decoded_to_json() {
         let attrs = b"\x01k\x02ab\x00\x01c\x01k\x01x\x09cut";
         let mut words = words(false, attrs, attrs.len());
         words[0] |= TEXT_LABELS;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_believed() {
+    fn malformed_context_records_are_rejected() {
         let name = |_| None;
         assert_eq!(decode(&words(true, b"ab", 900), name), None, "longer than what came");
         assert_eq!(decode(&[1, 2, 3, 4], name), None);

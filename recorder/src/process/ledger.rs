@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_per_period_is_an_event_each() {
+    fn one_sample_per_period_yields_one_event_each() {
         for first in [1, 5 * MS, 10 * MS] {
             let mut ledger = new_ledger(10 * MS, first);
             assert_eq!(ledger.sample(first), 1, "first sample after {first}");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_become_events() {
+    fn weights_are_converted_to_events() {
         // (weights in ms with a period of 10 ms and a first expiry of 10 ms, events)
         let table: &[(&[u64], &[u32])] = &[
             (&[10, 10, 10], &[1, 1, 1]),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn events_follow_the_sum_within_half_a_period() {
+    fn event_total_stays_within_half_a_period_of_weights() {
         let mut x = 12345u64;
         let mut ledger = new_ledger(1_000_003, 500_000);
         let (mut sum, mut events) = (500_003u64, 0u64);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn rarer_samples_are_as_many_events() {
+    fn longer_sampling_periods_yield_equal_event_totals() {
         // The first sample represents the whole longer period, whatever part of it has passed.
         for first in [1, 3 * MS, 40 * MS] {
             let mut ledger = Ledger::new(10 * MS);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn conservation() {
+    fn sampled_lost_and_tail_time_add_up() {
         let mut ledger = new_ledger(10 * MS, 3 * MS);
         ledger.sample(3 * MS);
         ledger.sample(10 * MS);

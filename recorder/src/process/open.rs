@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_threads_move_open_scopes() {
+    fn removed_threads_reindex_open_scopes() {
         let mut open = OpenScopes::default();
         for thread in [1, 2, 5] {
             open.sampled(thread, 9);

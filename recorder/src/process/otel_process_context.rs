@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn no_payload_is_believed() {
+    fn malformed_payloads_do_not_panic() {
         let whole = payload(&["a", "b"]);
         assert_eq!(names(&whole), Some(vec!["a".to_owned(), "b".to_owned()]));
         for cut in 0..whole.len() {

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn tails_have_a_cause_only_if_a_sample_was_due() {
+    fn tail_has_loss_cause_only_if_sample_was_due() {
         // (first expiry, samples, tail, blocked signal seen, stopped) → (cause, lost)
         let table = [
             (300, 0, 200, false, false, None),
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_time_is_booked_once() {
+    fn blocked_time_is_recorded_once() {
         let mut thread = Thread::new(1, 1000, 0);
         thread.set_blocked(5_000);
         thread.set_blocked(7_000);

@@ -437,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forgetting_moves_indices() {
+    fn removing_threads_updates_indices() {
         let mut threads = Threads::default();
         for tid in 10..14 {
             threads.list.push(Thread::new(tid, 1000, 0));

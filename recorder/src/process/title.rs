@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_become_titles_when_they_are_rewritten() {
+    fn rewritten_arguments_become_title() {
         let of = |bytes: &str, arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
             title(bytes.as_bytes(), &arguments, "/usr/lib/postgresql/15/bin/postgres")

@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_forgotten_and_keep_their_keys() {
+    fn thread_keys_are_never_reused() {
         let dir = tempfile::tempdir().unwrap();
         let mut recording = open(dir.path());
         let group = recording.add_group("prog (1)".into());

@@ -184,7 +184,7 @@ mod tests {
     };
 
     #[test]
-    fn ended_recordings_keep_no_memory() {
+    fn retired_recording_releases_its_buffers() {
         let root = tempfile::tempdir().unwrap();
         let target = Target::Repository(Repository::new(root.path()));
         let mut ended = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_repository_is_retried_until_it_takes_bytes() {
+    fn failed_repository_is_retried_until_it_succeeds() {
         let dir = tempfile::tempdir().unwrap();
         let (root, repository) = blocked_repository(dir.path());
         let target = Target::Repository(repository);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn lazy_output_without_content_is_never_made() {
+    fn lazy_output_without_content_is_never_created() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         let mut recording =

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_slots_as_recordings_were_open_at_the_same_time() {
+    fn slot_count_equals_maximum_of_open_recordings() {
         let mut slots = RecordingSlots::default();
         for pid in 1..1000 {
             let [one, two] = [pid, 1000 + pid].map(|pid| slots.insert(pid, pid));

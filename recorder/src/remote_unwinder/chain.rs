@@ -134,7 +134,7 @@ mod tests {
     use super::meet;
 
     #[test]
-    fn where_chain_and_walk_meet() {
+    fn call_chain_and_walk_are_joined_at_common_frame() {
         assert_eq!(meet(&[1, 2, 3], &[1, 2, 3, 4]), Some(2));
         // A frame that the chain omits.
         assert_eq!(meet(&[1, 2, 3], &[1, 3, 4]), Some(1));

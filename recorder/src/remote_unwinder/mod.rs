@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_outlives_its_process() {
+    fn cached_code_is_readable_and_bounded() {
         let mut code = Code::default();
         let function = follows as fn(u32) -> u32 as usize as u64;
         code.keep(std::process::id(), function);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn own_memory_by_pages() {
+    fn own_memory_is_read_by_pages() {
         let words: Vec<u64> = (0..2000).collect();
         let mut pages = Pages::default();
         let pid = std::process::id();

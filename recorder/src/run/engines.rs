@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timer_works_everywhere() {
+    fn timer_engine_is_available_everywhere() {
         let list = list();
         assert_eq!(list.iter().map(|a| a.name).collect::<Vec<_>>(), ["perf", "perf-user", "timer", "itimer"]);
         assert_eq!(list[2].refused, None);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unpacked_once_and_repaired() {
+    fn preload_object_is_unpacked_once_and_repaired() {
         let dir = tempfile::tempdir().unwrap();
         let cache = dir.path().join("cache");
         let path = unpack_into(&cache, b"object").unwrap();

@@ -79,7 +79,7 @@ mod tests {
     };
 
     #[test]
-    fn a_process_that_is_to_join_is_seen_until_it_ends() {
+    fn unjoined_process_is_found_until_it_ends() {
         let session = tempfile::tempdir().unwrap();
         assert!(!any(session.path()));
         let mut child = Command::new("cat");
@@ -131,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn the_child_that_measures_is_not_left_behind() {
+    fn measuring_child_is_not_counted_as_unjoined() {
         // Processes forked by other tests map the session, too, until they exec.
-        if !alone(module_path!(), "the_child_that_measures_is_not_left_behind") {
+        if !alone(module_path!(), "measuring_child_is_not_counted_as_unjoined") {
             return;
         }
         let session = tempfile::tempdir().unwrap();

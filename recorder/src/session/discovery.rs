@@ -133,7 +133,7 @@ mod tests {
     use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
     #[test]
-    fn a_lock_that_outlives_its_drain_is_waited_for() {
+    fn lock_outliving_its_drain_is_waited_for() {
         let session = Session::create(&Settings::default()).unwrap();
         let dir = session.dir();
         assert!(!is_being_left(dir), "its drain lives");

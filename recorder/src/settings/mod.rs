@@ -509,7 +509,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_rate_keeps_step_with_no_timer() {
+    fn default_rate_is_not_aligned_with_timers() {
         let Settings { period, .. } = Settings::default();
         assert_eq!(period.as_nanos(), 10_101_010);
         // Timers of programs and kernels use whole milliseconds, so each sample falls at another point
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn limits() {
+    fn settings_outside_limits_are_rejected() {
         assert!(Settings::period_for_rate(0.5).is_err());
         assert!(Settings::period_for_rate(10_001.0).is_err());
         assert!(Settings::period_for_rate(f64::NAN).is_err());

@@ -173,7 +173,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn triggers_are_read() {
+    fn triggers_are_parsed() {
         assert_eq!("usr1".parse(), Ok(Trigger::Signal(Signal::SIGUSR1)));
         assert_eq!("SIGUSR2".parse(), Ok(Trigger::Signal(Signal::SIGUSR2)));
         assert_eq!("./go".parse(), Ok(Trigger::File("./go".into())));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_then_a_duration() {
+    fn recording_starts_after_delay_and_stops_after_duration() {
         let schedule = Schedule { delay: Some(2 * S), duration: Some(3 * S), ..Schedule::default() };
         let mut work = Clockwork::new(schedule);
         let t = work.made;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_appear() {
+    fn appearing_files_start_and_stop_recording() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("go");
         let mut work = Clockwork::new(Schedule {

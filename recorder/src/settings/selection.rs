@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_ids() {
+    fn threads_are_selected_by_name_or_id() {
         let selection = ThreadSelection::parse(&["17,20-30", "^worker-[0-9]+$", "io"]).unwrap();
         for (tid, name, expected) in [
             (17, "x", true),

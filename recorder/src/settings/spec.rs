@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn lists() {
+    fn engine_lists_are_parsed() {
         let s = added("cpu@5ms,wall,alloc@1m,live,lock@10us,io@1s,throw,metrics@2s").unwrap();
         assert!(s.cpu && s.live && s.throw);
         assert_eq!(s.period, Duration::from_millis(5));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_leads_to_the_same_settings() {
+    fn spec_round_trips_settings() {
         let list = "cpu@5ms,wall@7ms,alloc@1m,live,lock@10us,io@1s,throw,metrics@2s,page-faults@9,faults";
         let first = added(list).unwrap();
         let second = added(&first.spec()).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_specs_are_rejected() {
         for bad in ["", "cpu,", "wall@7", "alloc@x", "throw@1ms", "faults@0", "faults@-1", "cpu@0hz"] {
             assert!(added(bad).is_err(), "{bad}");
         }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes() {
+    fn durations_and_sizes_are_parsed_and_formatted() {
         assert_eq!(duration("10ms"), Ok(Duration::from_millis(10)));
         assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));

@@ -125,7 +125,7 @@ fn ask(test: Shown) {
 
 /// JMC merges two chunks that start at the same time.
 #[test]
-fn no_two_chunks_of_a_recording_start_at_the_same_time() {
+fn chunks_of_recording_have_distinct_start_times() {
     let _place = beside();
     let mut several = 0;
     for (kind, files) in &made().files {
@@ -146,7 +146,7 @@ fn every_reader_of_recordings_sees_every_sample() {
 }
 
 #[test]
-fn jafar_sees_every_sample_where_it_can_be_had() {
+fn jafar_sees_every_sample() {
     if std::env::var_os("FLIGHTLINE_JAFAR").is_none() {
         return skip::on_no_registry("jafar: no folder with its jars is named by FLIGHTLINE_JAFAR");
     }
@@ -156,7 +156,7 @@ fn jafar_sees_every_sample_where_it_can_be_had() {
 }
 
 #[test]
-fn the_tool_jfr_counts_the_same() {
+fn jfr_tool_counts_same_samples() {
     let _place = beside();
     for (release, reader) in [(17, "jfr 17"), (25, "jfr 25")] {
         let Some(home) = foreign::jdk(release) else { return };
@@ -192,7 +192,7 @@ fn seen(mut child: Child) -> Stream {
 }
 
 #[test]
-fn a_live_stream_of_a_killed_recorder_has_all_and_waits() {
+fn jdk_stream_of_killed_recorder_has_all_samples_and_stays_open() {
     if !foreign::ready() {
         return;
     }
@@ -208,7 +208,7 @@ fn a_live_stream_of_a_killed_recorder_has_all_and_waits() {
 }
 
 #[test]
-fn a_repository_is_followed_while_it_is_written() {
+fn jdk_follows_repository_while_it_is_written() {
     if !foreign::ready() {
         return;
     }

@@ -221,26 +221,24 @@ pub struct Shown(pub &'static str, pub &'static str);
 
 pub const EVERY_READER: Shown =
     Shown("tests/tests/matrix.rs", "every_reader_of_recordings_sees_every_sample");
-pub const ON_NO_REGISTRY: Shown =
-    Shown("tests/tests/matrix.rs", "jafar_sees_every_sample_where_it_can_be_had");
+pub const ON_NO_REGISTRY: Shown = Shown("tests/tests/matrix.rs", "jafar_sees_every_sample");
 pub const KILLED_STREAM: Shown =
-    Shown("tests/tests/matrix.rs", "a_live_stream_of_a_killed_recorder_has_all_and_waits");
-pub const TOOLS: Shown = Shown("tests/tests/matrix.rs", "the_tool_jfr_counts_the_same");
+    Shown("tests/tests/matrix.rs", "jdk_stream_of_killed_recorder_has_all_samples_and_stays_open");
+pub const TOOLS: Shown = Shown("tests/tests/matrix.rs", "jfr_tool_counts_same_samples");
 pub const FOLDED: Shown = Shown("tests/tests/matrix.rs", "jfrconv_reads_folded_stacks");
 pub const ROWS: Shown = Shown("tests/tests/matrix.rs", "duckdb_and_spark_read_rows_and_text");
 const KILLED: Shown = Shown("tests/tests/readers_agree.rs", "killed_recorder_leaves_a_readable_file");
-const LIVE_FILE: Shown = Shown("tests/tests/readers_agree.rs", "live_streams_of_the_jdk_see_a_sample_soon");
+const LIVE_FILE: Shown = Shown("tests/tests/readers_agree.rs", "jdk_streams_receive_samples_within_seconds");
 const LIVE_COLLECTED: Shown = Shown("tests/tests/live_readers.rs", "all_readers_of_a_live_stream_agree");
 pub const LIVE_REPOSITORY: Shown =
-    Shown("tests/tests/matrix.rs", "a_repository_is_followed_while_it_is_written");
-const CONVERTER_CLI: Shown = Shown("tests/tests/readers_agree.rs", "file_and_pipe_of_xz");
-const COLLECTOR: Shown = Shown("tests/tests/export.rs", "an_opentelemetry_collector_takes_all_there_is");
+    Shown("tests/tests/matrix.rs", "jdk_follows_repository_while_it_is_written");
+const CONVERTER_CLI: Shown = Shown("tests/tests/readers_agree.rs", "readers_agree_on_file_and_pipe_of_xz");
+const COLLECTOR: Shown = Shown("tests/tests/export.rs", "opentelemetry_collector_accepts_all_exported_data");
 const COLLECTOR_SUMS: Shown =
-    Shown("tests/tests/export.rs", "an_opentelemetry_collector_takes_what_convert_sums_up");
-const FLUENTD: Shown =
-    Shown("tests/tests/export.rs", "a_foreign_receiver_of_fluentds_protocol_takes_every_row");
-const PPROF: Shown = Shown("tests/tests/export.rs", "pprof_reads_what_was_recorded");
-const ENGINES: Shown = Shown("consumer/store/tests/engines.rs", "three_engines_give_the_same_rows");
+    Shown("tests/tests/export.rs", "opentelemetry_collector_accepts_converted_totals");
+const FLUENTD: Shown = Shown("tests/tests/export.rs", "fluent_forward_receiver_accepts_every_row");
+const PPROF: Shown = Shown("tests/tests/export.rs", "go_pprof_reads_exported_profile");
+const ENGINES: Shown = Shown("consumer/store/tests/engines.rs", "three_engines_return_equal_rows");
 const SPEEDSCOPE: Shown = Shown("tests/browser/interop.test.mjs", "speedscope has the weight of every stack");
 const BOXES: Shown =
     Shown("tests/browser/interop.test.mjs", "speedscope and the Firefox Profiler have every box of a trace");

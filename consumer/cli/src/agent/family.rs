@@ -52,20 +52,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_readers_agree_on_the_start_time() {
+    fn process_list_and_single_lookup_agree_on_start_time() {
         let own = processes().remove(&std::process::id()).unwrap();
         assert_eq!(Some(own.started), super::super::process::started(std::process::id()));
     }
 
     #[test]
-    fn agents_tell_whom_they_have() {
+    fn agent_command_line_is_parsed_into_pids() {
         assert_eq!(of_agent(b"/bin/flightline\0agent\0--pid\x0042\0-p\x0043\0"), [42, 43]);
         assert_eq!(of_agent(b"flightline\0agent\0--\0x\0--pid\x0042\0"), [0_u32; 0]);
         assert_eq!(of_agent(b"flightline\0record\0--pid\x0042\0"), [0_u32; 0]);
     }
 
     #[test]
-    fn what_lives_for_a_while_is_found() {
+    fn child_is_found_on_second_scan_and_dropped_at_exit() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let mut family = Family::default();
         let own = [std::process::id()];

@@ -378,12 +378,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_escaped() {
+    fn url_values_are_percent_encoded() {
         assert_eq!(escaped("a b&c=;$(id)/ä"), "a%20b%26c%3D%3B%24%28id%29%2F%C3%A4");
     }
 
     #[test]
-    fn pauses_are_between_half_and_all() {
+    fn retry_delay_jitter_is_between_half_and_full_delay() {
         let pause = Duration::from_secs(10);
         assert!((pause / 2..=pause).contains(&jittered(pause)));
     }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_and_the_rest_goes_on() {
+    fn invalid_command_is_rejected_and_later_command_runs() {
         let mut orders = Orders::default();
         let later = [
             json!({"number": 1, "command": "start", "run": "a", "mode": "HEAP", "duration": 1}),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_is_heard_once() {
+    fn repeated_command_number_or_run_is_ignored() {
         let mut orders = Orders::default();
         assert_eq!(orders.take(start(1, "a")), None);
         let (work, a) = orders.next().unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_of_one_run() {
+    fn stop_affects_only_named_run() {
         let mut orders = Orders::default();
         orders.take(start(1, "a"));
         let (_, a) = orders.next().unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_waits_can_be_stopped() {
+    fn queued_run_can_be_stopped() {
         let mut orders = Orders::default();
         orders.take(start(1, "a"));
         orders.next().unwrap().1.recorded();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_run_is_refused_while_one_records() {
+    fn second_run_is_rejected_while_one_records() {
         let mut orders = Orders::default();
         orders.take(start(1, "a"));
         let sentence = Some(("b".to_owned(), "The agent still records run a.".to_owned()));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_on_at_the_end() {
+    fn no_run_is_accepted_after_process_end() {
         let mut orders = Orders::default();
         orders.take(start(1, "a"));
         let (_, a) = orders.next().unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn number_of_remembered_runs_is_bounded() {
         let mut orders = Orders::default();
         for number in 1..=10_000 {
             orders.take(start(number, &format!("run-{number}")));

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_in_truth() {
+    fn effective_mode_reflects_engine_and_reason() {
         let of = |mode, engine: &str, why| effective(mode, &json!({"engine": engine}), why, "for a reason");
         assert_eq!(of(Mode::Cpu, "perf", ""), Default::default());
         assert_eq!(of(Mode::Cpu, "perf from outside", ""), Default::default());
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_engines_are_the_recorders() {
+    fn engine_names_match_recorder() {
         use flightline_recorder::loss::engine_name;
         let names: Vec<&str> = (0..256).map(engine_name).collect();
         let known = ["timer", "perf-user with timer", "perf from outside without stacks of the kernel"];
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn words() {
+    fn notices_and_last_line_are_extracted_from_stderr() {
         let said = b"flightline: no stacks of the kernel\n\nflightline: 7 samples in /x\n";
         assert_eq!(
             (notices(said), last_words(said)),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_no_recording() {
+    fn symlink_or_fifo_is_not_accepted_as_recording() {
         let folder = tempfile::tempdir().unwrap();
         let (secret, path) = (folder.path().join("secret"), folder.path().join(FILE));
         fs::write(&secret, "secret").unwrap();

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_the_same_until_it_ends() {
+    fn process_identity_is_stable_until_exit() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::of(child.id(), &[("zone".into(), "eu".into())], false, true).unwrap();
         assert!(process.is_there());

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_dead_left_goes_and_nothing_else() {
+    fn only_directories_of_dead_agents_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let pid = std::process::id();
         let own = started(pid).unwrap();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_private_and_its_agent_is_known_by_its_name() {
+    fn directory_is_private_and_its_name_identifies_agent() {
         let folder = folder().unwrap();
         let name = folder.path().file_name().unwrap().to_str().unwrap();
         assert_eq!(agent(name), Some((std::process::id(), started(std::process::id()).unwrap())));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_engines() {
+    fn modes_map_to_engines() {
         let table = [
             (work(Mode::Cpu, None, &[]), &["cpu"][..]),
             (work(Mode::Cpu, Some("10ms"), &["alloc@1m"]), &["cpu@10ms", "alloc@1m"]),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_a_value_and_never_an_option() {
+    fn untrusted_values_are_never_parsed_as_options() {
         let long = "x".repeat(1 << 20);
         let hostile = [
             "",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_can_stand_in_paths() {
+    fn run_ids_have_only_path_safe_characters() {
         assert!(is_id("1700000000000-0a1b2c"));
         for bad in ["", "a/b", "..", "a?b", "a%2f", "a b", "\0", &"x".repeat(65)] {
             assert!(!is_id(bad), "{bad:?}");

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_objdump_are_instructions() {
+    fn objdump_lines_are_parsed_as_instructions() {
         let of = |line: &str| instruction(line);
         assert_eq!(of("    1139:\tpush   %rbp"), Some((0x1139, "push   %rbp".into())));
         assert_eq!(of("  1140:\tcall   1030 <f@plt>"), Some((0x1140, "call   1030 <f@plt>".into())));

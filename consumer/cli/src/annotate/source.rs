@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_by_the_end_of_their_path() {
+    fn source_files_are_found_by_path_suffix() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("lib/util")).unwrap();
         fs::write(dir.path().join("lib/util/a.c"), "one\n\ttwo\u{1b}[2J\r\nthree").unwrap();

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_window() {
+    fn time_range_is_relative_to_window_bounds() {
         let bounds = Bounds { from: 1_000_000, to: 1_059_999, bytes: 1 };
         let of = |from: &str, to: &str| {
             let bound = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_says_nothing_else_in_an_address() {
+    fn label_is_percent_encoded_in_url() {
         assert_eq!(escaped("a=b:c&d é"), "a%3Db%3Ac%26d%20%C3%A9");
     }
 }

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_made_once_and_is_private() {
+    fn token_is_created_once_with_private_permissions() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("state/serve");
         let path = make(&directory).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_others_can_write_and_short_ones_are_refused() {
+    fn short_or_others_writable_token_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         fs::write(&path, "long enough to be a token\n").unwrap();

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_for_and_how_many_were_shorter() {
+    fn no_slow_calls_message_lists_options_and_shorter_calls() {
         let mut asked = Asked::default();
         for (name, value) in [("syscallIo", "10ms"), ("blockIo", "0ns"), ("engines", "cpu@99hz"), ("x", "y")]
         {

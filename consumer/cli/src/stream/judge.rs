@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_said_of_zero() {
+    fn zero_losses_are_not_reported() {
         let mut judge = Judge::default();
         let mut lose = |told_by: &str, cause: &str, of: &str, events, bytes| {
             let loss = Loss { told_by: told_by.into(), cause: cause.into(), of: of.into() };

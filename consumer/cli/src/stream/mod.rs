@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_told_from_files() {
+    fn stream_addresses_are_distinguished_from_files() {
         let is_one = |name: &str| address(Path::new(name)).unwrap().is_some();
         assert!(is_one("-") && is_one("unix:/run/x.sock") && is_one("tcp:[::1]:4711") && is_one("/dev/null"));
         assert!(!is_one("/etc/passwd") && !is_one("/") && !is_one("/no/such/file"));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_read_as_it_comes() {
+    fn stream_read_returns_available_bytes_and_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

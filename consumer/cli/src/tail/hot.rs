@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_as_wide_as_their_part() {
+    fn flame_block_width_is_proportional_to_weight() {
         let hot = hot(&[
             ("a (1)", &["main", "parse"], 30),
             ("a (1)", &["main", "x\x1b[2J"], 10),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_have_functions_of_their_own() {
+    fn functions_are_counted_per_thread_until_window_expires() {
         let mut hot = hot(&[("a (1)", &["f", "g", "f"], 3), ("a (1)", &["f", "g"], 1), ("b (2)", &["f"], 9)]);
         let threads = hot.threads();
         assert_eq!((threads[0].0.as_str(), threads[0].1), ("b (2)", 9));

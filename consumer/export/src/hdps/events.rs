@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_fluentd_are_the_same_rows_in_parts_that_go_when_they_are_full() {
+    fn fluentd_events_equal_hdps_rows_and_are_split_at_size_limit() {
         let items = items("ap-native-cpu.jfr");
         let host = labels(&[("host", "h1")]);
         let (mut rows, most) = (Rows::new(host.clone(), 10_000), 10_000);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_fluentd_has_not_are_counted_and_the_nearest() {
+    fn out_of_range_fluentd_times_are_clamped_and_counted() {
         let items = items("ap-native-cpu.jfr");
         let mut sample = samples(&items)[0].clone();
         let mut rows = Rows::new(Vec::new(), usize::MAX);

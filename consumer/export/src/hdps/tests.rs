@@ -29,7 +29,7 @@ pub(super) fn samples(items: &[Item]) -> Vec<&Sample> {
 }
 
 #[test]
-fn a_row_is_as_the_article_has_it() {
+fn row_has_documented_members() {
     let items = items("jdk17.jfr");
     let sample = samples(&items).into_iter().find(|sample| &*sample.event == "jdk.ExecutionSample").unwrap();
     let row = Shape::new(labels(&[("thread", "mine"), ("task_id", "t7")])).of(sample);
@@ -60,7 +60,7 @@ fn a_row_is_as_the_article_has_it() {
 }
 
 #[test]
-fn no_two_labels_are_one_member() {
+fn colliding_label_names_get_distinct_members() {
     let items = items("jdk17.jfr");
     let mut sample = samples(&items)[0].clone();
     let own = [("thread", "c"), ("tenant", "d"), ("label_label_thread", "e"), ("task", "f")];
@@ -81,7 +81,7 @@ fn no_two_labels_are_one_member() {
 }
 
 #[test]
-fn ids_are_of_one_row_each_and_the_same_again() {
+fn row_ids_are_unique_and_deterministic() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings");
     let (mut all, mut rows) = (BTreeSet::new(), 0);
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -110,7 +110,7 @@ fn ids_are_of_one_row_each_and_the_same_again() {
 }
 
 #[test]
-fn events_that_say_the_same_are_as_many_rows() {
+fn identical_events_remain_separate_rows() {
     let items = items("jdk25-spans.jfr");
     let one = Item::Sample(Box::new(samples(&items)[0].clone()));
     let three = || {
@@ -123,7 +123,7 @@ fn events_that_say_the_same_are_as_many_rows() {
 }
 
 #[test]
-fn a_stack_takes_what_a_row_may_and_says_so() {
+fn oversized_stack_is_truncated_and_marked() {
     let items = items("jdk17.jfr");
     let mut sample = samples(&items).into_iter().find(|sample| sample.stack.is_some()).unwrap().clone();
     let stack = sample.stack.clone().unwrap();

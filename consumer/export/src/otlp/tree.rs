@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn tree_round_trips_through_otlp() {
         let text = "main;f(int);g 3\nmain;h 4\n";
         let data = packed(text, "ns");
         assert!(is(&data.encode_to_vec()));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_all_samples_share_is_written_once() {
+    fn shared_stack_is_written_once_with_total() {
         let mut data = packed("a;b 1\n", "samples");
         let samples = &mut data.resource_profiles[0].scope_profiles[0].profiles[0].samples;
         *samples = vec![samples[0].clone(); 1000];
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_kinds_is_named() {
+    fn several_sample_types_require_a_selection() {
         let mut both = packed("a;b 1\n", "samples");
         let mut other = both.resource_profiles[0].scope_profiles[0].profiles[0].clone();
         other.sample_type = Some(ValueType { type_strindex: 3, unit_strindex: 4 });
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_message_is_passed_on_and_what_is_broken_does_no_harm() {
+    fn non_otlp_input_is_not_recognized_and_damage_does_not_panic() {
         for bytes in
             [&b""[..], b"\n", b"\na;b 1\n", b"a;b 1\n", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x12, 0]]
         {

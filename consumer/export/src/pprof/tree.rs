@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn tree_round_trips_through_pprof() {
         let text = "main;f(int);g 3\nmain;h 4\n";
         let mut tree = folded_text::read(text.as_bytes()).unwrap();
         tree.unit = "ns".into();
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn symbols_are_names_where_there_is_no_other() {
+    fn system_name_is_used_without_function_name() {
         let mut profile = of_tree(&folded_text::read("main;f 3\n".as_bytes()).unwrap());
         profile.function.iter_mut().for_each(|function| function.name = 0);
         assert_eq!(folded_text(&profile).0, "main;f 3\n");
     }
 
     #[test]
-    fn negative_values_are_counted() {
+    fn negative_values_are_skipped_and_counted() {
         let mut profile = of_tree(&folded_text::read("main;f 3\nmain;g 4\n".as_bytes()).unwrap());
         profile.sample[0].value[0] = -3;
         let (text, chosen) = folded_text(&profile);

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn receivers_say_when_in_seconds_or_as_a_date() {
+    fn retry_after_is_parsed_as_seconds_or_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         let seconds = |text: &str| pause(text, now).map(|pause| pause.as_secs());
         assert_eq!(seconds(" 120 "), Some(120));

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_the_receiver_decides() {
+    fn retry_pauses_grow_unless_receiver_sets_them() {
         let passing = || Err(Failure::passing("busy"));
         let after =
             |seconds| Err(Failure { after: Some(Duration::from_secs(seconds)), ..Failure::passing("busy") });
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_not_pass_ends_it() {
+    fn permanent_failure_or_excessive_pause_ends_retries() {
         let (result, tries, pauses) = run(vec![Err(Failure::lasting("no"))]);
         assert_eq!((result, tries, pauses.len()), (Err(Failure::lasting("no")), 1, 0));
         // A receiver cannot request a pause beyond the time limit.

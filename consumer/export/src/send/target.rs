@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn target_addresses_are_parsed_with_default_ports() {
         let shown = |text: &str| Target::parse(text).map(|target| target.to_string());
         assert_eq!(shown("http://collector").unwrap(), "http://collector:4318");
         assert_eq!(shown("grpc://[::1]").unwrap(), "grpc://[::1]:4317");

@@ -86,7 +86,7 @@ fn partial(rejected: i64, message: &str) -> Vec<u8> {
 }
 
 #[test]
-fn http_is_tried_again_until_it_is_taken() {
+fn http_retries_temporary_errors_until_accepted() {
     let (url, told) = receiver(vec![
         response("503 Service Unavailable", "retry-after: 0\r\n", b"warming up"),
         response("429 Too Many Requests", "", b""),
@@ -126,7 +126,7 @@ fn http_is_tried_again_until_it_is_taken() {
 }
 
 #[test]
-fn a_full_queue_drops_and_counts() {
+fn full_queue_drops_and_counts_requests() {
     // The receiver accepts no connection, so the first request is still being sent when the others are
     // queued.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -174,7 +174,7 @@ async fn answer_call(
 }
 
 #[test]
-fn grpc_is_tried_again_and_heeds_what_the_receiver_says() {
+fn grpc_retries_and_honors_retry_info() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let target = Target::parse(&format!("grpc://{}", listener.local_addr().unwrap())).unwrap();

@@ -76,7 +76,7 @@ fn sent(target: &Target, settings: Settings) -> (Report, Vec<String>) {
 }
 
 #[test]
-fn https_believes_whom_it_is_told_to() {
+fn https_verifies_server_certificate() {
     let (config, pem) = certificate(&["127.0.0.1", "localhost"], b"http/1.1");
     let (target, told) = receiver(config);
     let (report, messages) = sent(&target, Settings { ca_cert: Some(pem.clone()), ..settings() });
@@ -108,7 +108,7 @@ fn https_believes_whom_it_is_told_to() {
 }
 
 #[test]
-fn grpcs_believes_whom_it_is_told_to() {
+fn grpcs_verifies_server_certificate() {
     let (config, pem) = certificate(&["127.0.0.1"], b"h2");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_whole_seconds_up_to_the_longest() {
+    fn duration_must_be_whole_seconds_within_limit() {
         for good in ["1", "30", "300"] {
             assert!(parse(&format!(r#"{{"mode":"cpu","duration":{good}}}"#)).is_ok(), "{good}");
         }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_contract_is_refused() {
+    fn invalid_run_requests_are_rejected() {
         for bad in [
             r#"{"mode":"HEAP","duration":1}"#,
             r#"{"mode":"CPU","duration":1,"command":"rm"}"#,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_stay_what_they_are() {
+    fn label_values_are_preserved_verbatim() {
         let asked = parse(r#"{"mode":"CPU","duration":1,"labels":{"why":"`;$(id)<b>"}}"#).unwrap();
         assert_eq!(asked.labels["why"], "`;$(id)<b>");
     }

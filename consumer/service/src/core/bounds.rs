@@ -8,7 +8,7 @@ use crate::wire::Status;
 
 /// An agent cannot hold a run slot forever by repeatedly reporting a start or beginning an upload.
 #[test]
-fn a_run_that_is_told_of_and_never_brought_is_given_up() {
+fn run_without_completed_upload_times_out() {
     let bench = Bench::new(Settings { max_recording: 1 << 20, ..on() });
     let agent = bench.agent(1);
     let run = bench.core.create(&agent.target, &asked(30)).unwrap();
@@ -41,7 +41,7 @@ fn a_run_that_is_told_of_and_never_brought_is_given_up() {
 
 /// Existing windows stay within their size; no new window is created.
 #[test]
-fn a_full_disk_lets_no_window_grow() {
+fn full_disk_prevents_window_growth() {
     let path = format!("{}recordings/flightline.jfr", crate::pictures::tests::FIXTURES);
     let bytes = std::fs::read(path).unwrap();
     let Bench { core, folder, .. } = Bench::new(on());

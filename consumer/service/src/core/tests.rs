@@ -115,7 +115,7 @@ pub(super) fn asked(duration: u64) -> Asked {
 }
 
 #[test]
-fn of_many_who_ask_at_once_one_gets_the_run() {
+fn concurrent_requests_start_one_run() {
     let bench = Bench::new(Settings { max_concurrent: 1000, ..on() });
     let (one, other) = (bench.agent(1), bench.agent(2));
     let barrier = std::sync::Barrier::new(64);
@@ -136,7 +136,7 @@ fn of_many_who_ask_at_once_one_gets_the_run() {
 }
 
 #[test]
-fn a_run_goes_its_way_and_does_not_change_once_it_has_ended() {
+fn completed_run_does_not_change() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
     let run = bench.core.create(&agent.target, &asked(30)).unwrap();
@@ -168,7 +168,7 @@ fn a_run_goes_its_way_and_does_not_change_once_it_has_ended() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_does_not_shorten_a_run() {
+fn clock_set_back_does_not_shorten_run() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
     let run = bench.core.create(&agent.target, &asked(30)).unwrap();
@@ -180,7 +180,7 @@ fn a_clock_that_is_set_back_does_not_shorten_a_run() {
 }
 
 #[test]
-fn what_cannot_be_started_counts_and_frees_its_place() {
+fn failed_starts_are_in_history_and_free_the_run_slot() {
     let bench = Bench::new(Settings { history_size: 4, ..on() });
     let agent = bench.agent(1);
     for number in 0..50 {
@@ -196,7 +196,7 @@ fn what_cannot_be_started_counts_and_frees_its_place() {
 }
 
 #[test]
-fn the_oldest_go_first_and_what_goes_on_stays() {
+fn oldest_runs_are_deleted_and_running_ones_retained() {
     let bench = Bench::new(Settings { history_size: 2, ..on() });
     let agent = bench.agent(1);
     let runs: Vec<Run> = (0..5).map(|_| bench.whole(&agent, 10)).collect();
@@ -219,7 +219,7 @@ fn the_oldest_go_first_and_what_goes_on_stays() {
 }
 
 #[test]
-fn bytes_are_bounded_beside_the_number() {
+fn history_is_limited_by_bytes() {
     let bench = Bench::new(Settings { history_bytes: 1 << 20, ..on() });
     let agent = bench.agent(1);
     let runs: Vec<Run> = (0..3).map(|_| bench.whole(&agent, 600 << 10)).collect();
@@ -229,7 +229,7 @@ fn bytes_are_bounded_beside_the_number() {
 }
 
 #[test]
-fn history_is_there_after_a_restart_and_what_went_on_has_failed() {
+fn restart_restores_history_and_fails_interrupted_runs() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
     let whole = bench.whole(&agent, 10);
@@ -276,7 +276,7 @@ fn history_is_there_after_a_restart_and_what_went_on_has_failed() {
 }
 
 #[test]
-fn a_cancelled_run_keeps_what_its_agent_had() {
+fn cancelled_run_stores_partial_recording() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
     let run = bench.core.create(&agent.target, &asked(30)).unwrap();
@@ -293,7 +293,7 @@ fn a_cancelled_run_keeps_what_its_agent_had() {
 }
 
 #[test]
-fn who_is_not_heard_of_is_gone_and_others_go_on() {
+fn silent_agent_is_gone_while_others_continue() {
     let bench = Bench::new(on());
     let (silent, lively, dead) = (bench.agent(1), bench.agent(2), bench.agent(3));
     let all = [&silent, &lively, &dead];
@@ -321,7 +321,7 @@ fn who_is_not_heard_of_is_gone_and_others_go_on() {
 }
 
 #[test]
-fn an_agent_that_does_nothing_is_given_up() {
+fn run_fails_if_its_agent_makes_no_progress() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
     let heard = |seconds: u64| {
@@ -359,7 +359,7 @@ fn an_agent_that_does_nothing_is_given_up() {
 }
 
 #[test]
-fn a_group_has_a_run_for_each_target() {
+fn group_has_one_run_per_target() {
     let bench = Bench::new(on());
     let agents: Vec<Welcome> = (1..=5).map(|pid| bench.agent(pid)).collect();
     bench.core.gone(&agents[2].target, &agents[2].secret, "exit status 1").unwrap();
@@ -373,7 +373,7 @@ fn a_group_has_a_run_for_each_target() {
 }
 
 #[test]
-fn no_more_go_on_than_may() {
+fn runs_are_limited_by_concurrency_and_free_space() {
     let bench = Bench::new(Settings { max_concurrent: 2, ..on() });
     let agents: Vec<Welcome> = (1..=3).map(|pid| bench.agent(pid)).collect();
     bench.core.create(&agents[0].target, &asked(30)).unwrap();
@@ -385,7 +385,7 @@ fn no_more_go_on_than_may() {
 }
 
 #[test]
-fn what_is_off_is_not_there() {
+fn disabled_profiling_returns_not_found() {
     let bench = Bench::new(Settings { profiling: false, ..on() });
     let agent = bench.agent(1);
     assert!(!bench.core.targets().profiling);
@@ -394,7 +394,7 @@ fn what_is_off_is_not_there() {
 }
 
 #[test]
-fn an_agent_does_what_is_its_own() {
+fn agent_can_only_change_its_own_runs() {
     let bench = Bench::new(on());
     let (one, other) = (bench.agent(1), bench.agent(2));
     let run = bench.core.create(&one.target, &asked(30)).unwrap();
@@ -417,7 +417,7 @@ fn an_agent_does_what_is_its_own() {
 }
 
 #[test]
-fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
+fn target_limit_evicts_only_gone_targets() {
     let bench = Bench::new(Settings { max_targets: 2, ..on() });
     let (one, _two) = (bench.agent(1), bench.agent(2));
     assert_eq!(bench.core.hello(hello(3), None).unwrap_err().status, 429);
@@ -435,7 +435,7 @@ fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
 
 /// A window has the right times, survives a restart, and is deleted with its target.
 #[test]
-fn what_is_recorded_all_the_time_is_kept_and_found_again() {
+fn continuous_window_survives_restart() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
     let (id, secret) = (agent.target.as_str(), agent.secret.as_str());
@@ -475,7 +475,7 @@ fn what_is_recorded_all_the_time_is_kept_and_found_again() {
 
 /// Valid requests with random damage are either accepted or refused with a message.
 #[test]
-fn ten_thousand_damaged_bodies() {
+fn damaged_request_bodies_are_accepted_or_rejected_with_message() {
     let bench = Bench::new(Settings { max_targets: 64, ..on() });
     let create = br#"{"mode":"CPU","duration":30,"interval":"10ms","engines":["alloc@1m"],"labels":{"a":"b"},"targets":["x"]}"#;
     let told = serde_json::to_vec(&hello(1)).unwrap();

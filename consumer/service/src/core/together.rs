@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_with_a_label_are_drawn_as_one_and_what_is_not_in_it_is_told() {
+    fn targets_with_same_label_are_merged_and_omissions_reported() {
         let bench = Bench::new(on());
         let (one, bounds) = kept(&bench, 1, "1:2");
         kept(&bench, 2, "1:2");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_targets_are_drawn_as_one_than_may_be() {
+    fn number_of_merged_targets_is_limited() {
         let bench = Bench::new(on());
         let most = MOST_TOGETHER as u32;
         let (_, bounds) = kept(&bench, 1, "1");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn how_busy_a_target_is_is_told_of_steps_that_are_known_whole() {
+    fn target_load_covers_only_complete_steps() {
         let bench = Bench::new(on());
         let agent = bench.core.hello(hello(1), None).unwrap();
         joined(&bench, 2, "1");

@@ -133,7 +133,7 @@ fn total(total: bool) -> u64 {
 }
 
 #[test]
-fn pyroscope_gets_the_recording_with_its_labels_and_is_asked_again() {
+fn pyroscope_receives_labeled_recording_after_retries() {
     let (address, came) = receiver(&[503, 429, 500, 200]);
     let forward = Forward::new(&[to(Kind::Pyroscope, &address)], &Log::default()).unwrap();
     forward.offer(item());
@@ -166,7 +166,7 @@ fn pyroscope_gets_the_recording_with_its_labels_and_is_asked_again() {
 }
 
 #[test]
-fn what_a_receiver_refuses_is_not_sent_again_and_told() {
+fn rejected_recording_is_logged_and_not_retried() {
     for (kind, status) in
         [(Kind::Pyroscope, 400), (Kind::Pyroscope, 422), (Kind::Otlp, 400), (Kind::Otlp, 500)]
     {
@@ -206,7 +206,7 @@ impl Write for Telling {
 }
 
 #[test]
-fn what_has_no_room_is_counted_and_nobody_waits() {
+fn full_forward_queue_drops_and_counts_without_blocking() {
     // No service listens on this port.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for kind in [Kind::Pyroscope, Kind::Otlp] {
@@ -235,7 +235,7 @@ fn what_has_no_room_is_counted_and_nobody_waits() {
 }
 
 #[test]
-fn a_receiver_that_is_away_for_too_long_loses_what_it_did_not_take() {
+fn unreachable_receiver_fails_after_time_limit() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut to = to(Kind::Otlp, &address);
     to.settings.patience = Duration::from_millis(100);
@@ -246,7 +246,7 @@ fn a_receiver_that_is_away_for_too_long_loses_what_it_did_not_take() {
 }
 
 #[test]
-fn who_takes_otlp_gets_profiles_that_weigh_the_same() {
+fn otlp_receiver_gets_profiles_with_equal_totals() {
     let (address, came) = receiver(&[503, 200]);
     let forward = Forward::new(&[to(Kind::Otlp, &address)], &Log::default()).unwrap();
     forward.offer(item());

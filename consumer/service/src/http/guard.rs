@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_names_are_ours() {
+    fn only_local_and_configured_host_names_are_accepted() {
         for own in [
             "localhost",
             "localhost:7070",
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_origin_is_foreign() {
+    fn cross_origin_requests_are_detected() {
         let from = |name: &str, value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());

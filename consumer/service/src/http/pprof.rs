@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_profiles_begin_runs() {
+    fn only_profile_paths_start_runs() {
         for begins in ["/debug/pprof/profile", "/v1/targets/t/debug/pprof/heap", "/debug/pprof/x"] {
             assert!(begins_a_run(begins), "{begins}");
         }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_as_the_standard_has_them() {
+    fn range_header_is_parsed_per_rfc_9110() {
         let cases = [
             ("bytes=0-9", Part::From(0, 10)),
             ("bytes=90-200", Part::From(90, 100)),

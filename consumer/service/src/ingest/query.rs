@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_labels() {
+    fn app_name_and_labels_are_parsed() {
         let app = App::parse("shop.cart{env=test, region=eu-1,empty=}").unwrap();
         assert_eq!(app.name, "shop.cart");
         let labels: Vec<_> = app.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked() {
+    fn query_parameters_are_parsed() {
         let of = |query: &str| Query::parse(query, 5_000);
         let query =
             of("name=a%7Bk%3Dv+w%7D&from=1700000000&until=1700000010500&format=jfr&spyName=x").unwrap();

@@ -40,7 +40,7 @@ fn of(format: &str, body: impl Into<Bytes>) -> Result<Ingested, Error> {
 }
 
 #[test]
-fn what_is_pushed_can_be_taken_in() {
+fn pushed_recording_is_ingested_unchanged() {
     let app = App::parse("shop.cart{env=test,version=1.2}").unwrap();
     let Push { query, content_type, body } =
         push(&app, 1_700_000_000_500, 1_700_000_010_200, Some(19), &recording()).unwrap();
@@ -53,7 +53,7 @@ fn what_is_pushed_can_be_taken_in() {
 }
 
 #[test]
-fn a_recording_may_be_packed_or_not_and_have_labels() {
+fn recording_may_be_compressed_or_multipart_with_labels() {
     assert_eq!(of("jfr", recording()).unwrap().recording, Some(recording()));
     assert_eq!(of("jfr", gzip(&recording())).unwrap().recording, Some(recording()));
     let one = One { labels: HashMap::from([(1, 2), (3, 9)]) };
@@ -102,7 +102,7 @@ fn weighed(recording: &Bytes, event: &str) -> (u64, String, BTreeMap<String, u64
 }
 
 #[test]
-fn pprof_becomes_a_recording_that_weighs_the_same() {
+fn pprof_is_converted_with_equal_totals() {
     let (packed, total) = drawn(Format::Pprof);
     let before = weighed(&recording(), "cpu");
     let took = of("pprof", packed.clone()).unwrap();
@@ -150,7 +150,7 @@ fn profile(types: &[(&str, &str)], period: Option<(&str, &str, i64)>, values: &[
 }
 
 #[test]
-fn values_of_other_profilers_are_what_they_say() {
+fn sample_types_of_other_profilers_are_interpreted() {
     let of_profile =
         |profile: &export::Profile| of("pprof", profile.encode_to_vec()).unwrap().recording.unwrap();
     let stack = |weight: u64| BTreeMap::from([("main;work".to_owned(), weight)]);
@@ -207,7 +207,7 @@ fn values_of_other_profilers_are_what_they_say() {
 }
 
 #[test]
-fn text_becomes_a_recording() {
+fn folded_text_is_converted_to_recording() {
     let lines = b"main;a 1\n\nmain;b c 41\r\n".as_slice();
     let stacks = |a, b| BTreeMap::from([("main;a".to_owned(), a), ("main;b c".to_owned(), b)]);
     let made = |format: &str, body: Bytes| of(format, body).unwrap().recording.unwrap();
@@ -224,7 +224,7 @@ fn text_becomes_a_recording() {
 }
 
 #[test]
-fn what_has_no_name_is_told_as_in_recordings() {
+fn missing_names_become_unknown() {
     let recording = of("folded", "main;;a 1\n").unwrap().recording.unwrap();
     assert_eq!(weighed(&recording, "cpu").2, BTreeMap::from([("main;[unknown];a".to_owned(), 1)]));
     let mut file = tempfile::tempfile().unwrap();
@@ -240,7 +240,7 @@ fn what_has_no_name_is_told_as_in_recordings() {
 }
 
 #[test]
-fn alloy_pushes_by_connect() {
+fn alloy_connect_push_is_ingested() {
     let raw = gzip(&profile(&[("cpu", "nanoseconds")], None, &[&[7]]).encode_to_vec());
     let pair = |name: &str, value: &str| Pair { name: name.into(), value: value.into() };
     let series = Series {
@@ -267,7 +267,7 @@ fn alloy_pushes_by_connect() {
 }
 
 #[test]
-fn what_grows_beyond_all_bounds_is_refused() {
+fn oversized_payloads_are_rejected_or_truncated() {
     let zeros = gzip(&vec![0; 200 << 20]);
     assert!(zeros.len() < 2 << 20);
     for format in ["jfr", "pprof", "folded"] {
@@ -313,7 +313,7 @@ fn what_grows_beyond_all_bounds_is_refused() {
 }
 
 #[test]
-fn opentelemetry_comes_resource_by_resource() {
+fn otlp_profiles_are_ingested_per_resource() {
     let (message, total) = drawn(Format::Otlp);
     let otlp = |body: Bytes| otlp(body, 0, Limits::default());
     let received = otlp(message.clone()).unwrap();

@@ -60,7 +60,7 @@ const WITH_CPU: [&str; 8] = [
 ];
 
 #[test]
-fn all_formats_of_a_recording_weigh_the_same() {
+fn all_formats_have_equal_totals() {
     for name in WITH_CPU {
         let recording = [open(&format!("recordings/{name}"))];
         let (folded, outcome) = made(Format::Folded, &recording, &of("cpu", true)).unwrap();
@@ -86,14 +86,14 @@ fn all_formats_of_a_recording_weigh_the_same() {
 }
 
 #[test]
-fn names_on_a_page_are_no_markup() {
+fn markup_in_title_is_escaped() {
     let wanted = Wanted { title: "</title><script>alert(1)</script>".into(), ..of("cpu", false) };
     let (page, _) = made(Format::Html, &[open("recordings/flightline.jfr")], &wanted).unwrap();
     assert!(!text(&page).contains("<script>alert(1)"));
 }
 
 #[test]
-fn events_are_offered_that_can_be_asked_for() {
+fn listed_events_can_be_rendered() {
     let offered = |name: &str| events(&[open(name)]).unwrap();
     assert_eq!(offered("recordings/flightline.jfr"), ["cpu"]);
     assert_eq!(offered("recordings/ap-native-mem.jfr").first().map(String::as_str), Some("alloc"));
@@ -114,7 +114,7 @@ fn events_are_offered_that_can_be_asked_for() {
 }
 
 #[test]
-fn off_cpu_time_has_pages_of_its_own() {
+fn off_cpu_events_have_separate_pages() {
     let recording = [open("off-cpu/off_cpu.jfr")];
     let (page, outcome) = made(Format::Html, &recording, &of("offcpu", true)).unwrap();
     assert_eq!((outcome.unit.as_str(), outcome.whole), ("ns", true));
@@ -137,7 +137,7 @@ fn off_cpu_time_has_pages_of_its_own() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_a_sentence() {
+fn invalid_selections_are_rejected_with_message() {
     let recording = [open("recordings/flightline.jfr")];
     let small = Wanted { most_bytes: 9000, ..Wanted::default() };
     for format in Format::ALL {
@@ -158,7 +158,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_comparison_tells_both_totals() {
+fn comparison_shows_both_totals() {
     let (before, after) = ([open("recordings/jdk17.jfr")], [open("recordings/jdk17-multichunk.jfr")]);
     let totals = [&before, &after].map(|side| made(Format::Folded, side, &of("cpu", false)).unwrap().1.total);
     let whole = |recordings| Side { recordings, from_ms: None, to_ms: None };
@@ -178,7 +178,7 @@ fn a_comparison_tells_both_totals() {
 }
 
 #[test]
-fn an_upload_that_is_not_whole_is_told_where() {
+fn truncated_upload_reports_error_offset() {
     for name in ["cases/40_two_chunks_same_ids_same_vals.jfr", "recordings/flightline.jfr"] {
         let whole = std::fs::read(format!("{FIXTURES}{name}")).unwrap();
         let sound: Vec<usize> = split(&whole)
@@ -205,7 +205,7 @@ fn an_upload_that_is_not_whole_is_told_where() {
 
 /// Input that passes the check is rendered or refused; a panic would end the process.
 #[test]
-fn flipped_bytes_harm_nobody() {
+fn altered_bytes_do_not_panic() {
     for (name, step) in [("cases/40_two_chunks_same_ids_same_vals.jfr", 3), ("recordings/flightline.jfr", 29)]
     {
         let whole = std::fs::read(format!("{FIXTURES}{name}")).unwrap();
@@ -229,7 +229,7 @@ fn flipped_bytes_harm_nobody() {
 }
 
 #[test]
-fn chunks_one_by_one_are_drawn_as_in_one_file() {
+fn separate_chunks_render_like_one_file() {
     for name in ["jdk17-multichunk.jfr", "jdk25-multichunk.jfr", "ap-jfrsync.jfr"] {
         let whole = std::fs::read(format!("{FIXTURES}recordings/{name}")).unwrap();
         let chunks: Vec<Source> = split(&whole).into_iter().map(source).collect();

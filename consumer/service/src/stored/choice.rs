@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_becomes_a_condition() {
+    fn filter_becomes_sql_condition() {
         assert_eq!(condition(&[]), "");
         assert_eq!(
             condition(&[("service", "api"), ("event", "cpu")]),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_days_are_said_by_their_names() {
+    fn whole_days_are_matched_by_day_column() {
         let midnight = 1_795_392_000_000_i64;
         let between = |from: i64, to: i64| condition(&[("from", &from.to_string()), ("to", &to.to_string())]);
         assert_eq!(between(midnight, midnight + DAY), "day = '2026-11-23'");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stays_a_value_whatever_is_in_it() {
+    fn filter_values_are_quoted_for_each_engine() {
         for (value, quoted) in [
             ("' OR 1=1 --", "''' OR 1=1 --'"),
             ("'; DROP TABLE samples; --", "'''; DROP TABLE samples; --'"),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_filters_are_rejected() {
         for bad in [
             ("label", "host"),
             ("label", "Host=x"),

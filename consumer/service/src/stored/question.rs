@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_of_a_client_begins_an_argument() {
+    fn client_values_cannot_become_command_options() {
         let query = "service=--help&where=-1%20%3C%200&function=--x&by=label:k&every=60&b.label=k%3D--y&lines=1&measure=total&min=0.5";
         let Asked { choices: [a, b], weighing, min, function, by, every, .. } = Asked::parse(query).unwrap();
         let function = function.unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_is_of_one_type() {
+    fn comparison_has_one_event_type() {
         let asked = Asked::parse("event=jdk.ExecutionSample&service=a&b.service=b").unwrap();
         let [before, after] = asked.choices;
         let words = words(&Question::Diff { before, after, weighing: asked.weighing });
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_are_none_are_told() {
+    fn invalid_parameters_are_rejected() {
         for bad in [
             "sql=DROP",
             "b.min=1",

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_ours_are_names() {
+    fn only_generated_file_names_are_recognized() {
         let name = of_chunk(0, LATEST, 7);
         assert_eq!(name, "0-253402300799999-0000000000000007.jfr");
         assert_eq!(chunk(&name), Some((0, LATEST, 7)));

@@ -60,7 +60,7 @@ impl Numbers {
 }
 
 #[test]
-fn what_is_kept_is_what_a_list_would_keep() {
+fn retained_chunks_match_reference_model() {
     for seed in 1..=12 {
         let dir = TempDir::new().unwrap();
         let mut numbers = Numbers(seed);
@@ -129,7 +129,7 @@ fn check_bytes(bytes: &Bytes) -> (i64, i64) {
 }
 
 #[test]
-fn only_what_is_ours_is_taken_over() {
+fn restart_loads_only_own_chunk_files() {
     let dir = TempDir::new().unwrap();
     let path = |name: &str| dir.path().join(name);
     let whole = chunk(1_700_000_000_000, 100, 5000);
@@ -156,7 +156,7 @@ fn only_what_is_ours_is_taken_over() {
 }
 
 #[test]
-fn what_somebody_took_away_or_swapped_is_not_read() {
+fn removed_or_replaced_chunk_files_are_skipped() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), Limits::default(), 0);
     for at in 0..3 {
@@ -173,7 +173,7 @@ fn what_somebody_took_away_or_swapped_is_not_read() {
 }
 
 #[test]
-fn a_chunk_that_is_not_whole_or_too_large_changes_nothing() {
+fn incomplete_or_oversized_chunk_leaves_window_unchanged() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), limits(7000, 1000), 0);
     put(&mut kept, chunk(1_700_000_000_000, 100, 5000), 0).unwrap();
@@ -191,7 +191,7 @@ fn a_chunk_that_is_not_whole_or_too_large_changes_nothing() {
 }
 
 #[test]
-fn what_gives_way_keeps_no_more_than_before() {
+fn making_room_never_exceeds_previous_window_size() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), Limits::default(), 0);
     assert!(!kept.give_way(1).unwrap(), "there is nothing that could go");
@@ -207,7 +207,7 @@ fn what_gives_way_keeps_no_more_than_before() {
 }
 
 #[test]
-fn files_are_kept_as_bytes_are() {
+fn chunk_from_file_is_stored_like_chunk_from_bytes() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), Limits::default(), 0);
     let file = fs::File::open(format!("{FIXTURES}recordings/jdk17-multichunk.jfr")).unwrap();
@@ -221,7 +221,7 @@ fn files_are_kept_as_bytes_are() {
 }
 
 #[test]
-fn an_interval_out_of_a_window_is_drawn_as_out_of_the_recording() {
+fn window_interval_renders_like_interval_of_recording() {
     for name in ["jdk17-multichunk.jfr", "ap-jfrsync.jfr", "jdk25-multichunk.jfr"] {
         let dir = TempDir::new().unwrap();
         let mut kept = window(dir.path(), Limits::default(), 0);
@@ -261,7 +261,7 @@ fn an_interval_out_of_a_window_is_drawn_as_out_of_the_recording() {
 
 /// Recorders with unrelated clocks and constant pool keys.
 #[test]
-fn chunks_of_several_recorders_are_drawn_together() {
+fn chunks_of_several_recorders_are_rendered_together() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), Limits::default(), 0);
     let cpu = |sources: &[fs::File]| {
@@ -288,7 +288,7 @@ fn chunks_of_several_recorders_are_drawn_together() {
 }
 
 #[test]
-fn the_time_line_adds_up_and_is_counted_again_after_a_restart() {
+fn timeline_totals_match_and_are_recounted_after_restart() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), Limits::default(), 0);
     let whole = fs::read(format!("{FIXTURES}recordings/jdk17-multichunk.jfr")).unwrap();
@@ -333,7 +333,7 @@ fn the_time_line_adds_up_and_is_counted_again_after_a_restart() {
 }
 
 #[test]
-fn a_line_is_bounded_whatever_the_times() {
+fn histogram_size_is_bounded_for_any_times() {
     let mut line = Line::default();
     for at in 0..100_000i64 {
         line.add(at * 700, 1);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_modifiers_and_processors() {
+    fn event_modifiers_and_pmu_names_are_removed() {
         for (name, without, counts) in [
             ("cycles", "cycles", "cycles"),
             ("cycles:u", "cycles", "cycles"),

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_may_have_spaces_and_parentheses() {
+    fn module_paths_may_have_spaces_and_parentheses() {
         for (line, symbol, module) in [
             ("\tffff1 leaf (/opt/my app/prog)", "leaf", Some("/opt/my app/prog")),
             ("\tffff1 leaf+0x1f (/bin/prog (deleted))", "leaf+0x1f", Some("/bin/prog")),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_without_arguments_and_marked() {
+    fn names_omit_arguments_and_have_kind_suffixes() {
         let names = |line: &str| of(line).unwrap().names().join(" ");
         for (line, want) in [
             ("1 f(int)+0x8 (/x)", "f"),

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_may_be_left_out() {
+    fn optional_header_fields_may_be_missing() {
         for (line, command, pid, tid, period, event) in [
             ("java 25607 4794564.109216: cycles:", "java", None, Some("25607"), None, Some("cycles")),
             (
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_without_a_call_chain_is_behind_the_event() {
+    fn frame_without_call_chain_follows_the_event() {
         let names = |line: &str| Header::of(line).frame().map(|frame| frame.names().join(" "));
         assert_eq!(names("p 1 2.0: 3 cycles:  5582fec462a5 w+0x5c (/bin/prog)").as_deref(), Some("w"));
         assert_eq!(names("p 1 2.0: 3 cycles:  7f00 5582fec462a5 w+0x5c (/bin/prog)").as_deref(), Some("w"));

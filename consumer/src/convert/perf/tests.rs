@@ -36,7 +36,7 @@ worker 4711/4712 [001] 12.355678:  10101010 cycles:
 ";
 
 #[test]
-fn weights_are_periods_where_there_are_any() {
+fn weights_are_periods_if_present() {
     let unit = |script: &str| fold_chosen(script, &Choice::default()).1.unit;
     let want = "worker;main;inner 10101010 | worker;main;inner;do_syscall_64_[k] 10101010";
     assert_eq!((fold(SCRIPT, &[]).0.as_str(), unit(SCRIPT).as_deref()), (want, Some("cycles")));
@@ -47,7 +47,7 @@ fn weights_are_periods_where_there_are_any() {
 
 /// For the scripts that inferno supports, the stacks equal those of stackcollapse-perf.pl.
 #[test]
-fn stacks_equal_inferno() {
+fn stacks_match_inferno() {
     let script = SCRIPT.to_owned()
         + "\
 V8 WorkerThread 24636/25607 [000] 94564.109216: 7 cycles:u:
@@ -77,7 +77,7 @@ node 12 6544038.708352: 9 cycles:
 }
 
 #[test]
-fn events_are_chosen_by_name_and_the_others_are_reported() {
+fn events_are_selected_by_name_and_others_reported() {
     let two = "\
 prog 1 [000] 1.0: 1000 cycles:
 \tffff1 a (/bin/prog)
@@ -110,7 +110,7 @@ prog 1 [000] 1.1: 77 instructions:u:
 }
 
 #[test]
-fn field_selections() {
+fn samples_are_read_with_any_field_selection() {
     let stack = "\n\tffff1 leaf\n\tffff2 main\n\n";
     for (header, want) in [
         ("prog ", "prog;main;leaf 1"),
@@ -140,7 +140,7 @@ fn field_selections() {
 }
 
 #[test]
-fn nothing_is_left_out_without_a_note() {
+fn skipped_input_is_reported_in_notes() {
     let script = "\
 prog 1 [000] 1.0: 1 cycles:
 
@@ -158,7 +158,7 @@ prog 1 [000] 1.2: 1 cycles:
 }
 
 #[test]
-fn roots_are_processes_and_threads() {
+fn root_frames_are_processes_and_threads() {
     let choice = |process, thread| Choice { roots: Roots { process, thread }, ..Choice::default() };
     let script = "a;b 1/7 [000] 1.2: 1 cycles:\n\tffff1 leaf (/bin/prog)\n\n";
     let roots = |process, thread| fold_chosen(script, &choice(process, thread)).0;
@@ -168,7 +168,7 @@ fn roots_are_processes_and_threads() {
 }
 
 #[test]
-fn folded_text_is_passed_on() {
+fn folded_text_is_passed_through() {
     for text in ["a;b 1\n", "", "x: 1\n", "a b c:\n d e\n", "\u{0}\u{ff}", "main;1.5: 3\n", "std::f(int) 2\n"]
     {
         let mut out = Vec::new();
@@ -180,7 +180,7 @@ fn folded_text_is_passed_on() {
 
 /// Damaged and invented text is read without a panic, and every header is a sample.
 #[test]
-fn any_bytes_are_read() {
+fn arbitrary_input_is_read_without_error() {
     let read = |bytes: &[u8]| {
         let script = read(bytes, Roots { process: true, thread: true }).unwrap();
         let samples: u64 = script.events.iter().map(|event| event.samples).sum();

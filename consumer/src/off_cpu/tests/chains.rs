@@ -75,7 +75,7 @@ fn chain(sleeper: usize, start: i64, carried: &[Ended], depth: usize, met: &mut 
 
 /// Depth, fan-in and loops: the chain that ended each sleep is known.
 #[test]
-fn random_chains_are_found_and_sums_hold() {
+fn random_wakeup_chains_match_reference_and_totals() {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = |below: u64| {
         random ^= random << 13;

@@ -124,7 +124,7 @@ fn weighs(graph: Graph, of: &Of<'_>, at: i64) -> bool {
 }
 
 #[test]
-fn what_is_in_spans_and_what_is_not_add_up() {
+fn time_inside_and_outside_spans_adds_up() {
     let names = ["a", "b", "c"];
     for round in 0..12 {
         let mut random = Random(round);
@@ -224,7 +224,7 @@ fn what_is_in_spans_and_what_is_not_add_up() {
 }
 
 #[test]
-fn an_interval_is_cut_where_spans_change_and_at_the_wake_up() {
+fn interval_is_split_at_span_changes_and_wakeup() {
     let outer = Span { id: 1, parent: 0, root: 1, start: 100, end: 200 };
     let inner = Span { id: 2, parent: 1, root: 1, start: 120, end: 150 };
     let wait = Of("w", 90, 100, 30, "S", "main;lock;kfutex", Some(("h", "main;unlock;kwake")));
@@ -268,7 +268,7 @@ fn an_interval_is_cut_where_spans_change_and_at_the_wake_up() {
 }
 
 #[test]
-fn a_sample_is_in_the_span_that_it_carries() {
+fn sample_is_assigned_to_its_recorded_span() {
     let span = Span { id: 1, parent: 0, root: 1, start: 0, end: 100 };
     let Item::Sample(mut carries) = ran(&Ran("w", 500, 7)) else { unreachable!() };
     carries.span = Some(Arc::new(crate::spans::SpanContext {
@@ -290,7 +290,7 @@ fn a_sample_is_in_the_span_that_it_carries() {
 
 /// Sums are exact even with more spans than are stored, and more records than can wait.
 #[test]
-fn what_spans_are_left_out_of_is_told() {
+fn time_of_dropped_spans_is_reported() {
     let many = 6000;
     // As in a recording: a span is reported when it ends.
     let items: Vec<Item> = (1..=many)

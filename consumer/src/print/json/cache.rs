@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_is_found_until_it_is_forgotten() {
+    fn cached_text_is_found_until_cleared() {
         let mut cache = Cache::default();
         let name = |key| Name { class: 3, indent: 8, key };
         for key in 0..100_000u64 {

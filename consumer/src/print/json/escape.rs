@@ -51,7 +51,7 @@ fn escape(char: char, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_the_jdk_escapes() {
+    fn strings_are_escaped_like_the_jdk() {
         let check = |text: &str, want: &str| {
             let mut out = Vec::new();
             super::string(text, &mut out);

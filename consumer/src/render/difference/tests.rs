@@ -32,7 +32,7 @@ fn drawn(scale: Scale, options: &DifferenceOptions) -> String {
 }
 
 #[test]
-fn a_parent_is_as_red_as_its_children_make_it_and_what_vanished_has_a_region() {
+fn parent_color_reflects_children_and_vanished_paths_have_a_region() {
     let picture = drawn(Scale::By(1.0), &DifferenceOptions::default());
     let (title, .., fill) = find(&picture, "parent");
     assert_eq!(title, "200 → 600 samples, 20.00% → 60.00%, +40.00%)");
@@ -51,7 +51,7 @@ fn a_parent_is_as_red_as_its_children_make_it_and_what_vanished_has_a_region() {
 }
 
 #[test]
-fn in_the_region_only_what_is_missing_has_a_colour() {
+fn region_colors_only_vanished_frames() {
     let tree = |text: &str| folded::read(text.as_bytes()).unwrap();
     let difference = Difference::new(&tree("f;gone 90\nf;x 10\n"), &tree("f;x 300\n"), Scale::By(1.0));
     let mut out = Vec::new();
@@ -62,7 +62,7 @@ fn in_the_region_only_what_is_missing_has_a_colour() {
 }
 
 #[test]
-fn other_ways_to_look_at_it() {
+fn display_options_change_colors_and_widths() {
     let blind = drawn(Scale::By(1.0), &DifferenceOptions { color_blind: true, ..Default::default() });
     assert_eq!(find(&blind, "root").3, [230, 97, 1]);
     let own = drawn(Scale::By(1.0), &DifferenceOptions { own: true, ..Default::default() });

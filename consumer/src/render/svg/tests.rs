@@ -27,7 +27,7 @@ fn find<'a>(drawn: &'a [(String, f64, f64, u64, String)], name: &str) -> &'a (St
 }
 
 #[test]
-fn both_delimiters_are_grey_and_wakers_aqua() {
+fn delimiters_are_grey_and_waker_frames_aqua() {
     let options = SvgOptions { colors: Colors::Chain, ..SvgOptions::default() };
     let text = "app;read;--;irq_[w];-_[w];softirq_[w] 3\napp;read;--;timer;-;idle 2\napp;-x 1\n";
     let boxes = drawn(&picture(text, &options));
@@ -48,7 +48,7 @@ fn both_delimiters_are_grey_and_wakers_aqua() {
 }
 
 #[test]
-fn java_has_colours_by_kind_of_code_and_by_origin() {
+fn java_frames_are_colored_by_kind_or_origin() {
     let text = "a/A.a_[0] 3\norg/lib/B.b_[j] 2\njava/lang/C.c_[i] 1\nD.d_[j] 1\nlibc_read 1\n";
     let fills = |options: &SvgOptions| -> Vec<[i32; 3]> {
         let boxes = drawn(&picture(text, options));
@@ -89,7 +89,7 @@ fn java_has_colours_by_kind_of_code_and_by_origin() {
 }
 
 #[test]
-fn what_is_left_out_is_told_and_moves_nothing() {
+fn hidden_thin_frames_are_reported_without_moving_others() {
     let mut text = String::new();
     for i in 0..40_000 {
         text.push_str(&format!("root;part{:02};leaf{i} {}\n", i % 100, 1 + u64::from(i % 7 == 0)));
@@ -117,7 +117,7 @@ fn what_is_left_out_is_told_and_moves_nothing() {
 }
 
 #[test]
-fn names_that_inferno_would_take_for_something_else() {
+fn names_resembling_inferno_syntax_are_preserved() {
     let text = "worker 3;# note;a 5\nworker 3;f(int, 7) 2\n";
     let boxes = drawn(&picture(text, &SvgOptions::default()));
     assert_eq!(boxes.len(), 5);
@@ -127,7 +127,7 @@ fn names_that_inferno_would_take_for_something_else() {
 }
 
 #[test]
-fn options_reach_the_picture() {
+fn options_are_applied_to_svg() {
     let options = SvgOptions {
         colors: "aqua".parse().unwrap(),
         notes: "a -- b".into(),
@@ -169,7 +169,7 @@ fn options_reach_the_picture() {
 }
 
 #[test]
-fn kinds_of_code_have_the_page_s_colours_and_a_legend() {
+fn code_kinds_have_html_page_colors_and_a_legend() {
     let text = "a_[k] 1\nb::c_[j] 1\nuser 1\n";
     let svg = picture(text, &SvgOptions::default());
     let boxes = drawn(&svg);
@@ -194,7 +194,7 @@ fn kinds_of_code_have_the_page_s_colours_and_a_legend() {
 }
 
 #[test]
-fn colours_kept_in_a_file() {
+fn palette_file_is_read_and_extended() {
     let folder = tempfile::tempdir().unwrap();
     let options =
         SvgOptions { palette_file: Some(folder.path().join("palette.map")), ..SvgOptions::default() };
@@ -206,7 +206,7 @@ fn colours_kept_in_a_file() {
 }
 
 #[test]
-fn lines_in_any_order_are_the_same_picture() {
+fn svg_is_independent_of_line_order() {
     let (one, other) = ("a;b 1\na;b!;x 2\na;b;x 3\n\"q\";<r> 4\n", "\"q\";<r> 4\na;b;x 3\na;b 1\na;b!;x 2\n");
     assert_eq!(picture(one, &SvgOptions::default()), picture(other, &SvgOptions::default()));
     // `!` sorts before `;`; `b` must not be split.
@@ -264,7 +264,7 @@ fn fields(options: &flamegraph::Options<'_>) -> Vec<(String, String)> {
 }
 
 #[test]
-fn all_options_of_inferno_are_there() {
+fn all_inferno_options_are_covered() {
     let plain = SvgOptions { width: Some(1000), ..SvgOptions::default() };
     let before = fields(&plain.inferno("samples", None, false));
     let names: Vec<&str> = before.iter().map(|(name, _)| name.as_str()).collect();
@@ -315,7 +315,7 @@ fn all_options_of_inferno_are_there() {
 }
 
 #[test]
-fn functions_have_links_and_titles_of_their_own() {
+fn attributes_file_sets_links_and_titles() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("attributes");
     std::fs::write(&file, "b\thref=https://example.invalid/?a&b\tclass=slow\ttitle=the <b>\n").unwrap();
@@ -331,7 +331,7 @@ fn functions_have_links_and_titles_of_their_own() {
 }
 
 #[test]
-fn without_script_there_is_no_button_and_only_tall_pictures_with_roots_below_scroll() {
+fn search_button_needs_script_and_inverted_svg_does_not_scroll() {
     let straight =
         picture("a;b 1\n", &SvgOptions { notes: "<text id=\"search\"".into(), ..SvgOptions::default() });
     assert_eq!(straight.matches("<text id=\"search\" display=\"none\" ").count(), 1);
@@ -343,14 +343,14 @@ fn without_script_there_is_no_button_and_only_tall_pictures_with_roots_below_scr
 }
 
 #[test]
-fn what_a_search_finds_is_the_least_where_boxes_are_left_out() {
+fn search_result_is_a_lower_bound_with_hidden_frames() {
     let thin = SvgOptions { min_width: MinWidth::Percent(20.0), ..SvgOptions::default() };
     assert!(picture("a 9\nb 1\n", &thin).contains("Matched: at least "));
     assert!(!picture("a 9\nb 1\n", &SvgOptions::default()).contains("Matched: at least "));
 }
 
 #[test]
-fn any_character_in_a_name_leaves_well_formed_xml() {
+fn any_character_in_names_yields_well_formed_xml() {
     let names: String = (0..0x2_0000).filter_map(char::from_u32).filter(|c| !";\n\r".contains(*c)).collect();
     let mut text = String::new();
     for name in names.chars().collect::<Vec<_>>().chunks(64) {

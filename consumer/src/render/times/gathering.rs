@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_in_order_of_ticks_and_keep_their_weights() {
+    fn samples_are_sorted_by_tick_with_their_weights() {
         let ms = |ms: i64| 1_000_000_000 + ms * 1_000_000;
         let (tick, lane) = gathered(&[(ms(2), 5, 1), (ms(1), 6, 3), (ms(1) + 1, 4, 1), (0, 9, 1)]);
         assert_eq!(tick, FINE);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_get_longer_for_many_samples_and_for_long_times() {
+    fn tick_length_grows_with_samples_and_duration() {
         let week = 1_000_000_000 + 7 * 86_400 * 1_000_000_000;
         let (tick, lane) = gathered(&[(1_000_100_000, 0, 1), (1_010_000_000, 1, 1), (week, 2, 1)]);
         assert_eq!(tick, 10 * FINE);

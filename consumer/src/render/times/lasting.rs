@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn activations_have_the_name_of_their_span_and_pauses_a_lane_without_thread() {
+    fn activations_have_span_names_and_pauses_a_lane_without_thread() {
         let items = [
             scope(7, 1, 0, 10 * MS, true),
             scope(7, 2, 2 * MS, 3 * MS, false),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_are_kept_whatever_their_order_and_the_others_counted() {
+    fn longest_events_are_retained_in_any_order_and_others_counted() {
         // Some differ only in their thread.
         let all: Vec<Item> =
             (0..60).map(|at| scope(7 + at % 3, 1, at / 3 % 4 * MS, (at % 7) * MS, false)).collect();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn times_made_to_do_harm_neither_overflow_nor_stretch_the_chart() {
+    fn extreme_times_neither_overflow_nor_stretch_chart() {
         let items = [
             // Ends before it starts; overlaps the origin; before the origin; endless; the earliest and
             // latest possible times.

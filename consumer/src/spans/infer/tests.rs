@@ -112,18 +112,18 @@ fn check_longer(picture: &[&str], min_ticks: i64, expected: &[&str]) {
 }
 
 #[test]
-fn t1_a_function_within_another_is_a_span_within_it() {
+fn t1_function_within_another_is_a_nested_span() {
     check(&[" cc ", " bbb", "aaaa"], &["a:3", "  b:2", "    c:1"]);
 }
 
 #[test]
-fn t2_functions_that_only_call_are_the_stack_of_the_called() {
+fn t2_functions_that_only_call_become_callee_stack() {
     check(&[" dd ", " cc ", " bb ", "aaaa"], &["a:3", "  d:1[cb]"]);
     check(&["bb", "aa"], &["b:1[a]"]);
 }
 
 #[test]
-fn t3_what_was_seen_once_is_no_span() {
+fn t3_function_sampled_once_is_no_span() {
     check(&[" b ", "aaa"], &["a:2"]);
 }
 
@@ -146,7 +146,7 @@ fn t5_functions_within_a_span_are_its_children() {
 }
 
 #[test]
-fn t6_who_goes_on_after_a_span_has_called_it() {
+fn t6_function_that_continues_after_a_span_is_its_caller() {
     check(
         &["   dd      ", "   cccc c  ", "   bbbb bb ", " a aaaa aa ", "1 2    2  1"],
         &["1:10", "  a:8", "    b:7", "      c:6>2", "        2:5", "          d:1"],
@@ -154,7 +154,7 @@ fn t6_who_goes_on_after_a_span_has_called_it() {
 }
 
 #[test]
-fn t7_only_the_spans_that_it_called_are_taken() {
+fn t7_function_contains_only_spans_that_it_called() {
     check(
         &["   bbbb b     ", " a aaaa a a a ", "1 2    2 3 3 1"],
         &["1:13", "  a:11>3", "    b:6>2", "      2:5", "    3:2"],
@@ -170,7 +170,7 @@ fn t7_only_the_spans_that_it_called_are_taken() {
 }
 
 #[test]
-fn t8_who_called_a_span_lasts_as_long_as_it() {
+fn t8_caller_of_a_span_lasts_as_long_as_the_span() {
     check(
         &["     dd     ", "   c ccc    ", "  bb bbb    ", " aaa aaa aa ", "1   2   2  1"],
         &["1:11", "  a:9", "    b:6", "      c:5>2", "        2:4", "          d:1"],
@@ -178,7 +178,7 @@ fn t8_who_called_a_span_lasts_as_long_as_it() {
 }
 
 #[test]
-fn t9_a_span_between_two_functions_belongs_to_their_caller() {
+fn t9_span_between_two_functions_belongs_to_their_caller() {
     check(&["bb   ", "aa  a", "  11 "], &["a:4>1", "  b:1", "  1:1"]);
     check(&["bb   ", "aa a ", "  1 1"], &["a:3>1", "  b:1", "  1:2"]);
     check(&[" c   ", "bb   ", "aa  a", "  11 "], &["a:4>1", "  b:1", "  1:1"]);
@@ -189,7 +189,7 @@ fn t9_a_span_between_two_functions_belongs_to_their_caller() {
 }
 
 #[test]
-fn t10_of_nested_spans_the_outer_one_is_linked() {
+fn t10_outermost_of_nested_spans_is_linked() {
     check(&["a  a  a", " 12 21 "], &["a:6>1", "  1:4", "    2:2"]);
     check(
         &["  b b b  ccc    ", " aa a a  aaa  a ", "1  2 2 34   43 1"],
@@ -206,7 +206,7 @@ fn t10_of_nested_spans_the_outer_one_is_linked() {
 }
 
 #[test]
-fn t11_what_is_too_short_leaves_its_spans_to_its_caller() {
+fn t11_too_short_function_leaves_its_spans_to_its_caller() {
     check_longer(
         &["   c  c   ", "   b  b   ", " aaa  aaa ", "1   22   1"],
         5,
@@ -221,7 +221,7 @@ fn t11_what_is_too_short_leaves_its_spans_to_its_caller() {
 }
 
 #[test]
-fn t12_recursion_is_calls_within_each_other() {
+fn t12_recursion_yields_nested_calls() {
     check(&["bbccbbcc", "bbbbbbbb", "aaaaaaaa"], &["b:7[a]", "  b:1", "  c:1", "  b:1", "  c:1"]);
     check(&["cccc", "aabb"], &["c:1[a]", "c:1[b]"]);
 }

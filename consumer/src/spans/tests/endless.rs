@@ -4,7 +4,7 @@ use super::*;
 
 /// An endless activation is processed in parts of a minute, and its samples wait no longer than that.
 #[test]
-fn what_stays_active_is_told_in_parts() {
+fn endless_activation_is_processed_in_parts() {
     let open = |to: i64| {
         let Item::Other(mut event) = scope(1, 5, to, ROOT, 0) else { unreachable!() };
         event
@@ -49,7 +49,7 @@ fn what_stays_active_is_told_in_parts() {
 
 /// With more spans than the limit, the oldest ones are dropped with their resources.
 #[test]
-fn the_oldest_of_too_many_spans_are_left_out() {
+fn oldest_spans_beyond_limit_are_dropped() {
     let mut spans = Spans::new(Options { limits: Limits::STREAM, ..Options::default() });
     let all = 3 * profile::MOST_SPANS as i64;
     for number in 1..=all {

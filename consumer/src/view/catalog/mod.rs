@@ -23,7 +23,7 @@ mod tests {
     use crate::view::definition::{Order, Take};
 
     #[test]
-    fn declarations_make_sense() {
+    fn view_declarations_are_consistent() {
         let mut names: Vec<&str> = all().map(|view| view.name).collect();
         let count = names.len();
         names.sort_unstable();

@@ -20,7 +20,7 @@ fn live(steps: &[(i64, i64, Option<i64>)]) -> (Datum, Datum) {
 }
 
 #[test]
-fn what_is_freed_is_not_live() {
+fn freed_allocations_are_not_live() {
     let check = |steps: &[(i64, i64, Option<i64>)], count: i64, bytes: i64| {
         assert_eq!(live(steps), (Datum::Int(count, Unit::One), Datum::Int(bytes, Unit::Bytes)), "{steps:?}");
     };
@@ -34,7 +34,7 @@ fn what_is_freed_is_not_live() {
 }
 
 #[test]
-fn lists_keep_the_best_rows() {
+fn limited_lists_retain_top_rows() {
     let view = find("longest-compilations").unwrap();
     let mut rows = Rows::new(Plan::of_view(view), Some(3));
     for i in 0..5000_i64 {
@@ -68,7 +68,7 @@ fn rows_after(steps: &[(i64, i64, Option<i64>)]) -> Rows {
 }
 
 #[test]
-fn allocations_of_parts_make_those_of_the_whole() {
+fn merged_parts_have_live_allocations_of_whole() {
     let mut state = 1_u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -117,7 +117,7 @@ fn leaks(events: &[(i64, i64, bool)]) -> Rows {
 }
 
 #[test]
-fn only_the_latest_moment_of_all_parts_counts() {
+fn only_latest_time_of_all_parts_counts() {
     let events = [(1, 7, true), (1, 8, true), (5, 7, true), (5, 9, true), (5, 9, true), (3, 6, true)];
     let whole = leaks(&events).finish();
     let counts: Vec<&[Datum]> = whole.rows.iter().map(|row| &row[..2]).collect();
@@ -155,7 +155,7 @@ fn listed(ranges: &[std::ops::Range<i64>], cut_after: i64) -> Vec<Rows> {
 }
 
 #[test]
-fn lists_without_limit_share_what_there_is() {
+fn unlimited_lists_share_available_memory() {
     let ranges = [0..100, 0..60_000, 0..10_000, 0..40_000];
     let mut expected = listed(&ranges, i64::MAX);
     cut_lists(&mut expected);
@@ -180,7 +180,7 @@ fn lists_without_limit_share_what_there_is() {
 }
 
 #[test]
-fn groups_share_what_there_is() {
+fn groups_share_available_memory() {
     let mut room = Room(1000);
     let mut rows = Rows::new(Plan::of_view(find("native-allocation-by-thread").unwrap()), None);
     let size = rows.group_size(&[Datum::Int(1, Unit::One)]);

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_chunk_that_came_twice_the_whole_delivery_counts() {
+    fn complete_delivery_wins_for_duplicate_chunks() {
         let told = |delivery: u64, chunks: &[u64], complete: bool| Told {
             chunks: [(Id(delivery), chunks.iter().copied().map(Id).collect())].into(),
             complete: if complete { vec![Id(delivery)] } else { Vec::new() },

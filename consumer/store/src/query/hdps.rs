@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_stacks_become_its_tree() {
+    fn stacks_are_written_as_hdps_tree() {
         let mut builder = Builder::default();
         let label = |text: &str, kind| Label { text: text.into(), module: None, kind };
         let main = builder.label(label("Main.main:7", FrameKind::Compiled));

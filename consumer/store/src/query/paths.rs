@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_in_two_files_is_found_in_both_together() {
+    fn stack_split_across_two_files_is_resolved() {
         let (one, two) = ([[9, 0, 90, 1], [3, 9, 30, 2]], [[4, 3, 40, 3]]);
         let mut search = Search::new([4]);
         search.take(&nodes(&two)).unwrap();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_told() {
+    fn cyclic_stack_is_reported() {
         let mut search = Search::new([1]);
         let told = search.take(&nodes(&[[2, 1, 5, 2], [1, 2, 5, 1]])).unwrap_err().to_string();
         assert!(told.contains("below itself"), "{told}");
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_found_where_they_are_however_they_lie() {
+    fn ids_are_found_in_any_distribution() {
         let spread: Vec<i64> =
             (0..5000).map(|n: i64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64)).collect();
         let skewed: Vec<i64> = (0..5000).map(|n: i64| n * n * n).chain([i64::MIN, i64::MAX]).collect();
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sieve_lets_its_own_through_and_few_others() {
+    fn sieve_accepts_its_own_ids_and_few_others() {
         let own: HashSet<i64, KeyHash> = (0..1000).map(|n| n * n).collect();
         let sieve = Sieve::of(&own);
         assert!(own.iter().all(|&number| sieve.may_have(number)));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_below_the_share_are_told_and_stay_in_the_sum() {
+    fn leaves_below_share_are_merged_and_counted() {
         // 200 leaves of 0.5 % each.
         let many: String = (0..200).map(|leaf| format!("root;parent;leaf{leaf} 5\n")).collect();
         let tree = folded::read(many.as_bytes()).unwrap();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_of_all_that_was_chosen_and_what_stays_keeps_its_weight() {
+    fn share_refers_to_selected_total_and_weights_are_preserved() {
         let tree = folded::read(&b"a;b 37\na;c;d 20\na;c;e 1\na 40\nf;g 1\nf 1\n"[..]).unwrap();
         let (left, pruned) = prune(&tree, 10.0);
         assert_eq!(text(&left), "[narrower] 2\na 40\na;b 37\na;c;[narrower] 1\na;c;d 20\n");

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_cannot_become_more_than_one() {
+    fn condition_must_be_a_single_expression() {
         assert_eq!(condition("a = 1 or b = 'x;y'").unwrap(), "(a = 1 OR b = 'x;y')");
         assert_eq!(condition(" ").unwrap(), "true");
         assert_eq!(condition("true -- or not").unwrap(), "(true)");

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_columns_for_some_and_room_for_all() {
+    fn number_of_label_columns_is_limited() {
         let mut labels = Labels::default();
         assert_eq!(labels.column("Task"), Some(0));
         assert_eq!(labels.column("task"), None);

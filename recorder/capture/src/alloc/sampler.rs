@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_agree_with_the_mathematical_library() {
+    fn ln_and_probability_match_math_library() {
         let mut state = 7;
         for _ in 0..100_000 {
             let u = unit(next(&mut state));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_exponential() {
+    fn sampling_gaps_are_exponentially_distributed() {
         let (mut state, n, interval) = (1, 400_000, 10_000u64);
         let gaps: std::vec::Vec<f64> = (0..n).map(|_| gap(interval, &mut state) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / n as f64;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_allocation_with_interval_one() {
+    fn interval_one_samples_every_allocation() {
         let mut state = 1;
         assert_eq!((gap(1, &mut state), gap(0, &mut state)), (0, 0));
         assert_eq!((weight(7, 1, &mut state), weight(0, 9, &mut state)), (7, 0));

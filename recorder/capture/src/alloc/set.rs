@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_do_not_lose_each_others_addresses() {
+    fn concurrent_threads_lose_no_addresses() {
         let set = set();
         std::thread::scope(|scope| {
             for thread in 1..=4usize {

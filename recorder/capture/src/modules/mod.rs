@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn build_id_is_found_behind_another_note() {
+    fn build_id_is_found_after_another_note() {
         let mut notes = [0u8; 16 + 4 + 16 + 20];
         notes[0] = 4;
         notes[4] = 4;

@@ -20,7 +20,7 @@ fn span_id() -> u64 {
 }
 
 #[test]
-fn alone_nested_and_out_of_order() {
+fn spans_may_nest_and_end_out_of_order() {
     dispatcher::with_default(&Dispatch::new(registry().with(layer())), || {
         let (outer, inner, other) = (info_span!("a"), info_span!("b"), info_span!(parent: None, "c"));
         let in_outer = outer.enter();
@@ -67,7 +67,7 @@ async fn steps(mut each: impl FnMut()) {
 }
 
 #[test]
-fn a_task_is_where_it_is_polled() {
+fn task_span_is_active_where_polled() {
     let dispatch = Dispatch::new(registry().with(layer()));
     let ids = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut task = dispatcher::with_default(&dispatch, || {
@@ -104,7 +104,7 @@ fn a_task_is_where_it_is_polled() {
 }
 
 #[test]
-fn tasks_of_a_runtime_see_their_own_span_alone() {
+fn runtime_tasks_see_only_their_own_span() {
     let dispatch = Dispatch::new(registry().with(layer()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().unwrap();
     let tasks: Vec<_> = dispatcher::with_default(&dispatch, || {
@@ -143,7 +143,7 @@ fn otel_ids() -> (u64, [u8; 16]) {
 }
 
 #[test]
-fn on_top_of_opentelemetry_the_ids_are_its() {
+fn span_ids_are_those_of_opentelemetry_layer() {
     let provider = SdkTracerProvider::builder().build();
     let otel = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     dispatcher::with_default(
@@ -166,7 +166,7 @@ fn on_top_of_opentelemetry_the_ids_are_its() {
 }
 
 #[test]
-fn opentelemetry_by_itself() {
+fn opentelemetry_contexts_are_observed_without_tracing() {
     observe_opentelemetry();
     let provider = SdkTracerProvider::builder().build();
     let tracer = provider.tracer("test");

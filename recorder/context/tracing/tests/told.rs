@@ -93,7 +93,7 @@ fn now() -> u64 {
 
 /// A single test, because there is one recorder in a process.
 #[test]
-fn what_had_samples_is_told() {
+fn only_sampled_spans_are_reported() {
     set_recorder(&RECORDER);
     let before = now();
 

@@ -58,7 +58,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 /// Every record arrives once and complete, or its producer got an error. Records of one producer arrive in
 /// order.
 #[test]
-fn two_producers_and_a_consumer() {
+fn two_producers_and_consumer_exchange_every_record() {
     model(|| {
         let memory = Memory::new();
         let producers: Vec<_> = [10, 20]
@@ -85,7 +85,7 @@ fn two_producers_and_a_consumer() {
 /// At the ring's end, the gap that is too short for a record is padded exactly once, whichever producer does
 /// it, while the consumer frees records.
 #[test]
-fn round_the_end() {
+fn gap_at_ring_end_is_padded_once() {
     model(|| {
         let memory = Memory::new();
         memory.put(1, 4).unwrap();
@@ -110,7 +110,7 @@ fn round_the_end() {
 /// A producer dies after its claim and before its commit. The other producer's record arrives, the torn one
 /// does not.
 #[test]
-fn a_producer_that_dies() {
+fn record_of_dead_producer_is_skipped() {
     model(|| {
         let memory = Memory::new();
         let other = {
@@ -131,7 +131,7 @@ fn a_producer_that_dies() {
 /// A consumer is killed while it frees a record. Another one resumes at the same position while a producer
 /// writes.
 #[test]
-fn a_consumer_that_dies() {
+fn successor_resumes_after_dead_consumer() {
     model(|| {
         let memory = Memory::new();
         memory.put(1, 2).unwrap();

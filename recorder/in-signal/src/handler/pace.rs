@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_use_at_most_a_third() {
+    fn sampling_uses_at_most_a_third_of_the_time() {
         assert_eq!(samples(100, 33).len(), 100);
         assert_eq!(samples(100, 34).len(), 50);
         assert_eq!(samples(100, 99).len(), 34);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preempted_sample_is_followed_by_a_measured_one() {
+    fn preempted_sample_is_followed_by_measured_sample() {
         let preempted = Begun { monotonic_ns: 1_000, cpu_ns: 0 };
         let rest = rest_until(preempted, 0, 100);
         assert_eq!(rest, MEASURE);

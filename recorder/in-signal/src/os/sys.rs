@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreadable_memory_is_refused_both_ways() {
+    fn unreadable_memory_is_rejected_by_both_readers() {
         let good = [7u8; 64];
         let mut to = [0u8; 64];
         let at = good.as_ptr() as u64;

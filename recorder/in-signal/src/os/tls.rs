@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_word_per_thread() {
+    fn each_thread_has_its_own_word() {
         assert_eq!(super::get(), 0);
         super::set(7);
         std::thread::spawn(|| {

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn records_with_and_without_kernel_frames() {
+    fn records_are_read_with_and_without_kernel_frames() {
         let kernel = 0xffff_ffff_8100_0000;
         let mark = u64::MAX - 127;
         let memory = pages(&[
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_ends_and_stays_in_bounds() {
+    fn malformed_records_terminate_within_bounds() {
         let mut frames = [0; KERNEL_FRAMES];
         for record in [
             &[header(9, 0), 1][..],

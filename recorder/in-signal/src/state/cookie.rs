@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_survive_the_round_trip_and_strangers_are_refused() {
+    fn cookies_round_trip_and_foreign_values_are_rejected() {
         for source in [FROM_PERF, FROM_TIMER, FROM_TIMER_BESIDE, FROM_CONTROL, FROM_PROCESS] {
             let cookie = Cookie { source, generation: 0xab, slot: 0x12_3456 };
             assert_eq!(Cookie::unpack(cookie.pack()), Some(cookie));

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_known_and_other_code_is_not() {
+    fn call_instructions_are_recognized() {
         for call in [
             &[0xe8u8, 1, 2, 3, 4] as &[u8],
             &[0xff, 0xd0],

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_this_program_and_nothing_elsewhere() {
+    fn own_object_is_found_and_other_addresses_are_not() {
         let here = find_object as *const () as u64;
         assert!(find_object(here).is_none());
         // SAFETY: this is the address of the function itself.

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fitting_rule_survives_packing() {
+    fn fitting_rules_round_trip_through_packing() {
         for from_fp in [false, true] {
             for offset in (0..=OFFSET_MAX * 8).step_by(1000).chain([OFFSET_MAX * 8]) {
                 let offset = offset & !7;

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn other_generation_and_torn_pairs_miss() {
+    fn other_generations_and_torn_entries_miss() {
         let cache = empty();
         assert_eq!(cache.get(0x1000, Tag(1)), None);
         cache.put(0x1000, Tag(1), 77);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_namespace_has_its_own_interfaces() {
+    fn each_network_namespace_has_its_own_interfaces() {
         let text = |received: u64, sent: u64| {
             format!(
                 "Inter-|\n face |\n  eth0: {received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n    lo: 5 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n"

@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_fit_their_ring() {
+    fn stack_copies_fit_their_ring() {
         for bytes in [64 << 10, 512 << 10, 16 << 20] {
             for rate in [1.0, 99.0, 10_000.0] {
                 let stack = stack_bytes(bytes, rate);

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_survive_the_wall_clock() {
+    fn wall_clock_stacks_round_trip_through_words() {
         for stack in [
             Stack { truncated: None, exact: 1, frames: vec![7, 9] },
             Stack { truncated: Some(3), exact: 0, frames: Vec::new() },

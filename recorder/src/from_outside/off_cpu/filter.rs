@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn known_ones_and_later_ones() {
+    fn filter_accepts_known_and_later_tids() {
         let last = |number| Last { number, most: 1 << 22 };
         let threads = Threads::new([9, 3, 3, 8, 50], last(20));
         assert_eq!(text(&threads), "pid==3||(pid>=8&&pid<=9)||pid>20");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_begin_anew() {
+    fn filter_accepts_low_tids_before_wraparound() {
         let last = |number| Last { number, most: 32_768 };
         let before = Threads::new([400, 24_000], last(28_672));
         assert_eq!(text(&before), "pid==400||pid==24000||pid>28672");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_ranges_and_none_is_left_out() {
+    fn many_tids_are_merged_into_ranges_without_omissions() {
         let tids = (1..20_000).map(|i| i * 37 + i % 11);
         let threads = Threads::new(tids.clone(), Last { number: 1 << 21, most: 1 << 22 });
         let text = text(&threads);

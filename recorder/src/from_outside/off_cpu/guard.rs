@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows() {
+    fn excess_records_are_held_until_next_window() {
         let mut guard = Guard::new(30);
         assert_eq!(guard.step(WINDOW_NS), Step::Nothing, "a window begins");
         for _ in 0..3 {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_accounts_count_slices() {
+    fn thread_schedstat_counts_slices() {
         let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
         let before = slices(pid, tid).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1));

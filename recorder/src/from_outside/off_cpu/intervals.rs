@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn off_is_wake_and_run_queue() {
+    fn off_cpu_time_is_wait_plus_run_queue_time() {
         let mut all = Intervals::default();
         all.waking(7, wake(5, 1));
         all.switched_out(7, out(10, false));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_may_be_seen_before_the_switch() {
+    fn wakeup_may_precede_the_switch() {
         let mut all = Intervals::default();
         all.waking(7, wake(9_000_000, 1));
         all.switched_out(7, out(9_000_100, false));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn involuntary_ones_are_run_queue_altogether() {
+    fn involuntary_intervals_are_run_queue_time() {
         let mut all = Intervals::default();
         all.switched_out(7, out(10, true));
         all.waking(7, wake(11, 2));

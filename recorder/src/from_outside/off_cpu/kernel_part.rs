@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_by_name() {
+    fn kernel_functions_are_classified_by_name() {
         let table = [
             ("__traceiter_sched_switch", Part::Tracer),
             ("bpf_prog_0123_x", Part::Tracer),

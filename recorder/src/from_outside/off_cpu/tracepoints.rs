@@ -215,7 +215,7 @@ print fmt: \"%s\", __print_flags(REC->prev_state & (((1 | 2) + 1) << 1), \"|\", 
     }
 
     #[test]
-    fn states_as_the_kernel_prints_them() {
+    fn task_states_are_printed_like_the_kernel() {
         let states = switch_point().states;
         let texts =
             [(0, "R"), (1, "S"), (2, "D"), (0x100, "R+"), (0x80, "I"), (0x10, "X"), (3, "S|D"), (0x20, "Z")];
@@ -229,7 +229,7 @@ print fmt: \"%s\", __print_flags(REC->prev_state & (((1 | 2) + 1) << 1), \"|\", 
     }
 
     #[test]
-    fn records_by_their_layout() {
+    fn switch_and_waking_records_are_read_by_layout() {
         let mut raw = vec![0; 60];
         raw[8..13].copy_from_slice(b"name\0");
         raw[24..28].copy_from_slice(&7u32.to_le_bytes());

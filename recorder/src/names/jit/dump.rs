@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_lines_and_moves() {
+    fn jitdump_loads_lines_and_moves_are_read() {
         let mut debug = words(&[0x1000, 2, 0x1000]);
         debug.extend([5u32, 0].map(u32::to_ne_bytes).concat());
         debug.extend(b"a.lua\0");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_left_alone() {
+    fn other_files_are_ignored() {
         for bytes in [b"no jitdump at all, but long enough".to_vec(), [header(), vec![0; 40]].concat()] {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&bytes).unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_by_address() {
+    fn lines_are_found_by_address() {
         let mut codes = Codes::default();
         codes.add(0x100, 0x10, "f", Arc::new([(0x102, 7), (0x108, 9)]));
         let line = |at| codes.find(at).unwrap().1;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn code_memory_is_bounded() {
         let mut codes = Codes::default();
         let long = "x".repeat(2 * MAX_NAME);
         for i in 0..20_000 {

@@ -58,7 +58,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn lines() {
+    fn perf_map_lines_are_parsed() {
         assert_eq!(parse(b"7f00 1a py::f:/x y.py"), Some((0x7f00, 0x1a, "py::f:/x y.py".into())));
         assert_eq!(parse(b"0x10 0x2 a"), Some((16, 2, "a".into())));
         for bad in ["", "1", "1 2", "g 2 a", "1 -2 a", "10000000000000000 1 a"] {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_file_is_read_once() {
+    fn growing_file_is_read_incrementally() {
         let mut file = tempfile::tempfile().unwrap();
         let (mut reader, mut codes) = (Reader::default(), Codes::default());
         let name = |codes: &Codes, at| codes.find(at).map(|(n, _)| n.to_string());

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_texts_are_parsed() {
+    fn kernel_symbol_texts_are_parsed() {
         assert_eq!(parts("do_syscall_64+0x10/0x80"), Some(("do_syscall_64", 0x10, None)));
         assert_eq!(parts("probe+0x4/0x20 [nf_tables]"), Some(("probe", 4, Some("nf_tables"))));
         assert_eq!(parts("a.cold+b+0x0/0x1"), Some(("a.cold+b", 0, None)));

@@ -253,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn hidden_addresses_are_one_function() {
+    fn hidden_addresses_map_to_unknown_function() {
         let table = Table::parse("0000000000000000 T _stext\n0000000000000000 T other\n".as_bytes());
         assert_eq!((table.find(0xffff_ffff_8100_0050).name, table.functions.len()), (UNKNOWN.into(), 0));
     }
 
     #[test]
-    fn this_kernel_is_read_once_and_behind() {
+    fn kernel_symbols_are_read_in_background() {
         let mut kernel = Kernel::new();
         kernel.begin();
         assert_eq!(kernel.function(0xffff_ffff_8100_0000), None);

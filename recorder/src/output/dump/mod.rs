@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn files_may_go_once_they_are_open() {
+    fn opened_chunk_files_may_be_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let paths: Vec<PathBuf> = (0..3).map(|i| dir.path().join(format!("{i}.jfr"))).collect();
         for (i, path) in paths.iter().enumerate() {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_takes_the_same_bytes() {
+    fn pipe_receives_same_bytes_as_file() {
         let dir = tempfile::tempdir().unwrap();
         let (path, out) = (dir.path().join("run.jfr"), dir.path().join("out.jfr"));
         chunk(&path, 0, 3, true);

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_copies_stay_and_nothing_else_is_touched() {
+    fn newest_copies_are_retained_and_other_files_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let policy = Policy { keep: 2, ..Policy::new(dir.path().join("new/dumps")) };
         let paths: Vec<PathBuf> = (0..3)

@@ -247,7 +247,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn conditions_as_people_write_them() {
+    fn trigger_conditions_are_parsed() {
         for (text, condition) in [
             ("cpu>80%/10s", Condition::Cpu(80.0, Duration::from_secs(10))),
             ("cpu>250%", Condition::Cpu(250.0, CPU_OVER)),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn load_over_a_time() {
+    fn cpu_load_is_averaged_over_interval() {
         let mut load = Load::default();
         let over = Duration::from_secs(3);
         assert_eq!((load.percent(0, 0, over), load.percent(2 * S, 2 * S, over)), (None, None));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn stuck_by_callers() {
+    fn thread_with_unchanged_callers_is_stuck() {
         let (mut runs, time) = (Runs::default(), Duration::from_secs(5));
         for tenth in 0..60 {
             let t = tenth * S / 10;
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_and_other_waits() {
+    fn lock_waits_are_distinguished_from_other_waits() {
         let call = |op: &str, value: &str, timeout: &str| {
             format!("{} 0x7f00 {op} {value} {timeout} 0x0 0x0 0x7ffd 0x7f", libc::SYS_futex)
         };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_never_given_back() {
+    fn thread_waiting_for_unreleased_lock_is_stuck() {
         use std::sync::{Arc, Mutex};
         let lock = Arc::new(Mutex::new(()));
         let held = lock.lock().unwrap();

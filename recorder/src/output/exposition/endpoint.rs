@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_and_ends() {
+    fn endpoint_answers_requests_and_shuts_down() {
         let endpoint = Endpoint::open(([127, 0, 0, 1], 0).into()).unwrap();
         endpoint.give("a 1\n");
         let address = endpoint.address;

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn format() {
+    fn metrics_are_written_in_exposition_format() {
         let mut text = Text::new(7);
         text.gauge("up", "Whether it records.", 1.0);
         text.counters("lost_total", "Lost.", "cause", &[("ring full", 0.0), ("stopped", 1.5e-3)]);

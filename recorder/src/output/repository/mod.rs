@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_the_jdk_has_them() {
+    fn repository_folder_names_match_the_jdk() {
         let name = format!("{}_4711", stamp(1_763_730_461_000_000_000));
         assert!(is_folder_name(&name), "{name}");
         for other in ["2026_11_21_15_07_41", "2026_11_21_15_07_41_x", "lost+found", "20261_1_21_15_07_41_1"] {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_chunks_in_order() {
+    fn folders_and_chunks_are_listed_in_order() {
         let root = tempfile::tempdir().unwrap();
         let repository = Repository::new(root.path().join("deep/repo"));
         let first = repository.make_folder(7).unwrap();

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owner_is_read_as_written() {
+    fn owner_file_round_trips() {
         let folder = tempfile::tempdir().unwrap();
         let session = "/dev/shm/x".into();
         let labels = vec![("zone".to_owned(), "eu-1".to_owned())];

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_modes() {
+    fn output_path_is_expanded_and_file_is_private() {
         assert_eq!(path_for_process(Path::new("/a/run-%p.jfr"), 7), Path::new("/a/run-7.jfr"));
         assert!(per_process(&Target::Path("x%p".into())) && !per_process(&Target::Path("x".into())));
         let dir = tempfile::tempdir().unwrap();

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_the_limit() {
+    fn repository_size_never_exceeds_limit() {
         let root = tempfile::tempdir().unwrap();
         let mut sinks = [sink(root.path(), 7), sink(root.path(), 8)];
         let mut written = 0;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_removed_is_noticed() {
+    fn removed_folder_is_detected_and_recreated() {
         let root = tempfile::tempdir().unwrap();
         let mut sink = sink(&root.path().join("r"), 7);
         sink.append(b"x").unwrap();

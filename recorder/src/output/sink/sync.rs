@@ -65,7 +65,7 @@ mod tests {
     };
 
     #[test]
-    fn a_slow_disk_is_not_waited_for() {
+    fn sync_does_not_wait_for_slow_disk() {
         let disk = Arc::new(Mutex::new(()));
         let written = Arc::new(AtomicU64::new(0));
         let (waits, count) = (disk.clone(), written.clone());

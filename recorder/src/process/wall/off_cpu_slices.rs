@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_and_the_thread_record_all_time_once() {
+    fn polls_and_thread_reports_record_time_once() {
         let mut slices = OffCpuSlices::default();
         assert_eq!(slices.seen(1000, 1300, 0), 300);
         slices.at(1000, place(7));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_nobodys() {
+    fn paused_time_is_not_recorded() {
         let mut slices = OffCpuSlices::default();
         assert_eq!((slices.seen(100, 150, 0), slices.seen(500, 530, 0)), (50, 30));
         slices.restart();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_does_no_harm() {
+    fn invalid_times_do_not_overflow_or_accumulate() {
         let mut slices = OffCpuSlices::default();
         for from in 0..1000 {
             assert_eq!(slices.seen(u64::MAX - from, from, 0), 0);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_vary_around_the_interval_and_grow_in_silence() {
+    fn poll_intervals_are_jittered_and_grow_when_idle() {
         const MS: u64 = 1_000_000;
         let mut beat = PollTimer::new(Some(10 * MS));
         let mut sum = 0;

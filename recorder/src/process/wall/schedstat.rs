@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines() {
+    fn schedstat_and_syscall_lines_are_parsed() {
         let stat = SchedStat { ran_ns: 123, queued_ns: 45, slices: 6 };
         assert_eq!(parse_schedstat(b"123 45 6\n"), Some(stat));
         for bad in [&b""[..], b"1 2", b"1 2 x", b"-1 2 3", b"99999999999999999999 1 1"] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_thread_is_seen_at_its_call() {
+    fn sleeping_thread_is_seen_in_its_system_call() {
         let (send, receive) = std::sync::mpsc::channel();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

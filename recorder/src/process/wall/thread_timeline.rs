@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_one_event_however_often_it_is_looked_at() {
+    fn wait_is_one_event_at_any_number_of_polls() {
         let mut watch = Watch::new(10 * MS, 0, stat(1, 0, 1), at(7));
         let mut looks = 0;
         let mut now = 0;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_where_the_thread_was() {
+    fn idle_time_is_assigned_to_wait_sites() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
         // It ran all the time.
         assert_eq!(watch.changed(10 * MS, stat(10, 0, 1), Doing::Running).1, [None, None]);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_a_tick_old_add_up() {
+    fn delayed_statistics_add_up() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
         // It runs all the time, but its statistics lag behind by up to 4 ms.
         for (now, ran) in [(10, 8), (20, 16), (30, 28), (40, 40), (50, 48)] {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_by_rounding_and_short_things_are_seen_in_proportion() {
+    fn rounding_loses_no_time_and_short_waits_are_proportional() {
         let mut carry = Carry::random(5, 10 * MS);
         let total: u64 = (0..1000).map(|i| u64::from(carry.samples((i % 17) * MS, 10 * MS))).sum();
         let exact: u64 = (0..1000).map(|i| i % 17).sum::<u64>() / 10;
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_go_wrong_do_no_harm() {
+    fn decreasing_clocks_do_not_overflow() {
         let mut watch = Watch::new(10 * MS, 100 * MS, stat(50, 5, 9), at(1));
         watch.stayed(90 * MS);
         let (used, wait) = watch.changed(95 * MS, stat(40, 4, 10), Doing::Running);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn reported_time_is_bounded_by_the_life_so_far() {
+    fn reported_time_is_bounded_by_thread_lifetime() {
         let mut watch = Watch::new(10 * MS, 100 * MS, stat(0, 0, 1), at(1));
         assert_eq!(watch.bounded(30 * MS, 150 * MS, 0), 30 * MS);
         assert_eq!(watch.bounded(u64::MAX, 150 * MS, 20 * MS), 1_030 * MS);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn socket_addresses_are_parsed() {
         assert_eq!(peer_from(2, &[0x1f, 0x90, 127, 0, 0, 1, 0, 0]), made("127.0.0.1", "127.0.0.1", 8080));
         let mut six = vec![0, 80, 0, 0, 0, 0];
         six.extend_from_slice(&Ipv6Addr::LOCALHOST.octets());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_strange_ones() {
+    fn short_and_unknown_addresses_are_ignored() {
         for (family, rest) in [(2, &[0u8, 80, 127][..]), (10, &[0; 8]), (77, &[1; 30])] {
             assert_eq!(peer_from(family, rest), Peer::default());
         }

@@ -83,7 +83,7 @@ mod tests {
 
     /// Compares with a map of single units, over random operations.
     #[test]
-    fn parts_add_up() {
+    fn mappings_match_reference_model() {
         let mut mappings = Mappings::default();
         let mut truth: HashMap<u64, u64> = HashMap::new();
         let mut random = 1u64;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_ranges() {
+    fn overflowing_and_empty_ranges_are_handled() {
         let (mut mappings, mut gone) = (Mappings::default(), Vec::new());
         mappings.insert(u64::MAX - 1, 100, (), &mut gone);
         mappings.insert(u64::MAX, u64::MAX, (), &mut gone);

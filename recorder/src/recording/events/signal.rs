@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_the_manual_has_them() {
+    fn signal_and_reason_names_match_manual() {
         assert_eq!(name(11), "SIGSEGV");
         assert_eq!(name(64), "signal 64");
         for (signo, code, text) in [

@@ -435,7 +435,7 @@ mod tests {
 
     /// Reads damaged journals without failure, and without returning more than fits.
     #[test]
-    fn a_damaged_journal_is_read_to_an_end() {
+    fn damaged_journal_is_read_within_bounds() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = journal(dir.path());
         journal.commit(Path::new("/x"), 0, 68, &[1; 68]);
@@ -471,7 +471,7 @@ mod tests {
 
     /// An output is truncated at the position in its commit, so a damaged commit must always be rejected.
     #[test]
-    fn a_damaged_commit_is_none() {
+    fn damaged_commit_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = journal(dir.path());
         let out = Path::new("/x/y.jfr");
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_journal_refuses_and_goes_on() {
+    fn full_journal_rejects_records_and_continues() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = journal(dir.path());
         let out = Path::new("/x");

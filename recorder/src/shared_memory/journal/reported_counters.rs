@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_version_is_none() {
+    fn damaged_version_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1-0.told");
         let mut told = ReportedCounters::default();

@@ -7,7 +7,7 @@ fn pulled() -> Asked {
 }
 
 #[test]
-fn what_is_pulled_takes_nothing_from_the_history_and_does_not_stay() {
+fn pulled_run_is_temporary_and_evicts_no_history() {
     let bench = Bench::new(Settings { history_size: 1, history_bytes: 100, ..on() });
     let agent = bench.agent(1);
     let kept = bench.whole(&agent, 60);
@@ -29,7 +29,7 @@ fn what_is_pulled_takes_nothing_from_the_history_and_does_not_stay() {
 }
 
 #[test]
-fn the_only_target_need_not_be_named() {
+fn single_target_is_selected_without_name() {
     let bench = Bench::new(on());
     assert_eq!(bench.core.only_one().unwrap_err().status, 404);
     let one = bench.agent(1);

@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_is_valid_and_rejects_invalid_values() {
         Cli::command().debug_assert();
         for wrong in ["101", "-1", "x", "NaN"] {
             assert!(percent(wrong).is_err(), "{wrong}");

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_as_blktrace_writes_them() {
+    fn blktrace_flags_are_decoded() {
         let table = [("R", "read"), ("RAM", "read"), ("WS", "write"), ("FWFS", "write"), ("FF", "flush")];
         let more = [("F", "flush"), ("DS", "discard"), ("ZR", "zone"), ("N", "other"), ("", "other")];
         for (flags, means) in table.into_iter().chain(more) {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_have_names() {
+    fn unknown_device_is_named_by_numbers() {
         let mut requests = Requests::default();
         assert_eq!(&*requests.device(4095 << 20 | 77), "4095:77");
         assert_eq!(requests.devices.len(), 1);

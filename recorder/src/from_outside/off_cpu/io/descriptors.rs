@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_stays_the_same_is_known_although_records_are_missing() {
+    fn stable_link_is_known_despite_missing_records() {
         let folder = tempfile::tempdir().unwrap();
         let file = fs::File::create(folder.path().join("a")).unwrap();
         let (pid, fd) = (std::process::id(), file.as_raw_fd());

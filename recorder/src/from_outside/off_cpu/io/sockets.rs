@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn own_sockets_have_peers() {
+    fn peers_of_own_sockets_are_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let folder = tempfile::tempdir().unwrap();

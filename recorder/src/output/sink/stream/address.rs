@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_is_the_token() {
+    fn only_exact_token_is_accepted() {
         let token = Token::new("secret\n").unwrap();
         assert!(token.is(b"secret"));
         for wrong in [&b""[..], b"secre", b"secret\0", b"secrets", b"Secret"] {
