@@ -16,7 +16,7 @@ use crate::{
     recording::{Recording, RecordingId},
     settings::labels::Label,
     settings::units::format_duration,
-    settings::{OffCpu, Settings},
+    settings::{OffCpuSettings, Settings},
 };
 
 /// Names of [`flightline_in_signal::layout::walk_end`], as they appear in recordings.
@@ -44,24 +44,27 @@ pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
         e.ticks(now).long(1).string("flightline").string(&destination);
         e.long(i64::MAX).long(0).long(start_ms).long(i64::MAX);
     });
-    let traced = |of: fn(&OffCpu) -> Option<Duration>| {
+    let traced = |of: fn(&OffCpuSettings) -> Option<Duration>| {
         settings.off_cpu.as_ref().and_then(of).map_or(String::new(), format_duration)
     };
     let values = [
-        ("event", if settings.cpu { "cpu" } else { settings.wall.map_or("", |_| "wall") }.to_owned()),
+        ("event", if settings.cpu.enabled { "cpu" } else { settings.wall.map_or("", |_| "wall") }.to_owned()),
         ("engines", settings.spec()),
         ("interval", settings.period_ns().to_string()),
-        ("engine", settings.engine.name().to_owned()),
+        ("engine", settings.cpu.engine.name().to_owned()),
         ("offCpu", traced(|o| o.switches.then_some(o.min))),
         ("syscallIo", traced(|o| o.calls)),
         ("blockIo", traced(|o| o.block)),
         ("growth", settings.off_cpu.as_ref().filter(|o| o.growth).map_or("", |_| "true").to_owned()),
-        ("budget", settings.budget.map_or(String::new(), |share| format!("{} %", share * 100.0))),
-        ("aggregate", settings.aggregate.map_or(String::new(), |time| format!("{} ms", time.as_millis()))),
-        ("depth", settings.depth.to_string()),
-        ("flush", format!("{} ms", settings.flush.as_millis())),
+        ("budget", settings.cost.budget.map_or(String::new(), |share| format!("{} %", share * 100.0))),
+        (
+            "aggregate",
+            settings.cpu.aggregate.map_or(String::new(), |time| format!("{} ms", time.as_millis())),
+        ),
+        ("depth", settings.stacks.depth.to_string()),
+        ("flush", format!("{} ms", settings.output.flush.as_millis())),
         ("ringSize", settings.ring_size().to_string()),
-        ("followChildren", settings.follow.to_string()),
+        ("followChildren", settings.processes.follow.to_string()),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     for (name, value) in values.into_iter().filter(|(_, value)| !value.is_empty()) {

@@ -9,7 +9,7 @@ use flightline_in_signal::layout::{
     unrecorded as reason, walk_end,
 };
 
-use crate::{process::Process, process::thread::Thread, recording::Recording, settings::OffCpu};
+use crate::{process::Process, process::thread::Thread, recording::Recording, settings::OffCpuSettings};
 
 /// Totals of a recording.
 #[derive(Debug, Default, Clone)]
@@ -98,7 +98,7 @@ pub struct TracepointTotals {
     /// requested.
     pub kernel_io: Option<(u64, u64)>,
     /// The events that were requested.
-    pub settings: Option<OffCpu>,
+    pub settings: Option<OffCpuSettings>,
 }
 
 /// The largest part of a stack that is copied with a sample from outside, in bytes: with the longest chain, a record still fits into 64 KiB.
@@ -329,7 +329,7 @@ impl TracepointTotals {
 
     /// Returns the noun for `count` calls, requests and growths, depending on which of them were requested.
     fn kernel_io_name(&self, count: u64) -> String {
-        let requested = |is_on: fn(&OffCpu) -> bool| self.settings.as_ref().is_none_or(is_on);
+        let requested = |is_on: fn(&OffCpuSettings) -> bool| self.settings.as_ref().is_none_or(is_on);
         let all = [
             (requested(|o| o.calls.is_some()), "call"),
             (requested(|o| o.block.is_some()), "request"),
@@ -445,7 +445,7 @@ mod tests {
     fn tracepoint_events_are_named_after_the_selected_engines() {
         let second = Some(std::time::Duration::from_secs(1));
         let told = |calls, block, growth, count| {
-            let settings = OffCpu { calls, block, growth, ..OffCpu::default() };
+            let settings = OffCpuSettings { calls, block, growth, ..OffCpuSettings::default() };
             let report = Report {
                 cpu: CpuTotals { off: true, ..CpuTotals::default() },
                 tracepoints: TracepointTotals {
@@ -490,9 +490,9 @@ mod tests {
     fn advice_omits_options_that_are_in_use() {
         let mut report = Report::default();
         report.tracepoints.off_cpu = Some((1000, 101));
-        report.tracepoints.settings = Some(OffCpu::default());
+        report.tracepoints.settings = Some(OffCpuSettings::default());
         assert!(report.advice().is_some_and(|said| !said.contains("-p ")));
-        report.tracepoints.settings = Some(OffCpu { all: true, ..OffCpu::default() });
+        report.tracepoints.settings = Some(OffCpuSettings { all: true, ..OffCpuSettings::default() });
         assert!(report.advice().is_some_and(|said| said.contains("-p selects single programs")));
     }
 }

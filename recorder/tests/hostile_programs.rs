@@ -20,7 +20,9 @@ use flightline_recorder::{Drain, Report, Settings, Target};
 use fake_program::{Fake, RING, SLOTS};
 
 fn settings() -> Settings {
-    Settings { period: std::time::Duration::from_millis(1), ..Settings::default() }
+    let mut settings = Settings::default();
+    settings.cpu.period = std::time::Duration::from_millis(1);
+    settings
 }
 
 fn drain(dir: &Path) -> Drain {

@@ -19,7 +19,10 @@ use flightline_recorder::{
     labels, loss, preload,
     repository::{self, Repository},
     running::watch,
-    settings::{DEFAULT_DEPTH, DEFAULT_RATE, Spans, ThreadSelection},
+    settings::{
+        AllocSettings, CostSettings, CpuSettings, DEFAULT_DEPTH, DEFAULT_RATE, MetricsSettings,
+        OutputSettings, ProcessSettings, Spans, StackSettings, ThreadSelection,
+    },
     units::{bytes, duration, percent},
 };
 use tempfile::TempDir;
@@ -261,12 +264,38 @@ enum EngineArg {
     Itimer,
 }
 
+impl From<EngineArg> for Engine {
+    fn from(argument: EngineArg) -> Engine {
+        match argument {
+            EngineArg::Auto => Engine::Auto,
+            EngineArg::Perf => Engine::Perf,
+            EngineArg::PerfUser => Engine::PerfUser,
+            EngineArg::Timer => Engine::Timer,
+            EngineArg::Itimer => Engine::ProcessTimer,
+        }
+    }
+}
+
 impl SamplingArgs {
     fn exposition(&self) -> Result<Places, Error> {
         let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io("find", path, e));
         Ok(Places {
             file: self.metrics_file.as_ref().map(absolute).transpose()?,
             listen: self.metrics_listen,
+        })
+    }
+
+    fn processes(&self) -> Result<ProcessSettings, Error> {
+        Ok(ProcessSettings {
+            follow: !self.no_follow,
+            threads: match self.threads.is_empty() {
+                true => None,
+                false => Some(ThreadSelection::parse(&self.threads)?),
+            },
+            redact_args: self.redact_args,
+            fatal_signals: self.fatal_signals,
+            labels: self.label.clone(),
+            ..ProcessSettings::default()
         })
     }
 
@@ -287,40 +316,31 @@ impl SamplingArgs {
             _ => Settings::default().without_engines(),
         };
         let mut settings = Settings {
-            period,
-            engine: match self.engine {
-                EngineArg::Auto => Engine::Auto,
-                EngineArg::Perf => Engine::Perf,
-                EngineArg::PerfUser => Engine::PerfUser,
-                EngineArg::Timer => Engine::Timer,
-                EngineArg::Itimer => Engine::ProcessTimer,
+            cpu: CpuSettings {
+                period,
+                engine: self.engine.into(),
+                aggregate: self.aggregate,
+                aggregate_lines: self.aggregate_lines,
+                ..engines.cpu
             },
-            budget: self.budget,
-            depth: self.depth,
-            sync: self.sync,
-            overwrite: self.force,
-            stream: self.stream.options()?,
-            flush: self.flush.or(self.aggregate).unwrap_or(Duration::from_secs(1)),
-            aggregate: self.aggregate,
-            aggregate_lines: self.aggregate_lines,
-            addresses: self.addresses,
-            // Metrics for every second would need more space than the samples.
-            metrics: self.aggregate.or(engines.metrics),
-            exposition: self.exposition()?,
-            live_interval: self.live_interval,
-            ring_bytes: self.ring_size,
-            follow: !self.no_follow,
-            threads: match self.threads.is_empty() {
-                true => None,
-                false => Some(ThreadSelection::parse(&self.threads)?),
+            alloc: AllocSettings { live_interval: self.live_interval, ..engines.alloc },
+            metrics: MetricsSettings {
+                // Metrics for every second would need more space than the samples.
+                interval: self.aggregate.or(engines.metrics.interval),
+                exposition: self.exposition()?,
             },
-            redact_args: self.redact_args,
-            fatal_signals: self.fatal_signals,
+            stacks: StackSettings { depth: self.depth, addresses: self.addresses },
             spans: self.spans.unwrap_or_default(),
-            labels: self.label.clone(),
+            processes: self.processes()?,
+            output: OutputSettings {
+                flush: self.flush.or(self.aggregate).unwrap_or(Duration::from_secs(1)),
+                stream: self.stream.options()?,
+                sync: self.sync,
+                overwrite: self.force,
+                dumps: self.dumps.policy()?,
+            },
+            cost: CostSettings { budget: self.budget, ring_bytes: self.ring_size, measure: self.measure },
             schedule: self.schedule.schedule(),
-            dumps: self.dumps.policy()?,
-            measure: self.measure,
             best_effort: self.all,
             ..engines
         };
@@ -331,7 +351,8 @@ impl SamplingArgs {
             settings.add_trace(function)?;
         }
         // A panic is detected where it is thrown.
-        settings.throw |= settings.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
+        settings.calls.throw |=
+            settings.output.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
         settings.check()?;
         Ok(settings)
     }
@@ -355,8 +376,8 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     args.attach.end_with_agent();
-    let settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
-    let settings = Settings { outside: args.attach.outside, ..settings };
+    let mut settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
+    settings.processes.outside = args.attach.outside;
     // Each process reads its own environment; report errors in this one too.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
     if args.dormant {

@@ -47,7 +47,7 @@ impl Costs {
     pub(super) fn new(settings: &Settings, now_ns: u64) -> Costs {
         Costs {
             delivery: Delivery::measure(),
-            budget: settings.budget.map(Budget::new),
+            budget: settings.cost.budget.map(Budget::new),
             total: Sum::default(),
             ring_peak: 0,
             ended: Vec::new(),
@@ -153,7 +153,7 @@ impl Drain {
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
         // A stream's reader waits for its flushes; a file has no such reader.
         match self.outputs.any_followed() {
-            true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
+            true => longest.min((self.settings.output.flush / 2).max(PAUSE[0])),
             false => longest,
         }
     }

@@ -96,13 +96,13 @@ impl Dumps {
 impl Drain {
     /// Returns an empty record of running threads for a new process, if a condition needs one.
     pub(super) fn dumps_runs(&self) -> Option<Box<Runs>> {
-        let policy = self.settings.dumps.as_ref()?;
+        let policy = self.settings.output.dumps.as_ref()?;
         policy.on.iter().any(|c| matches!(c, Condition::Stuck(_))).then(Box::default)
     }
 
     /// Requests a copy because of a signal.
     pub(super) fn dump_signalled(&mut self, signal: i32) {
-        let wanted = self.settings.dumps.as_ref().and_then(|policy| policy.signal);
+        let wanted = self.settings.output.dumps.as_ref().and_then(|policy| policy.signal);
         if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
             let all: Vec<u32> = self.outputs.recordings.iter().map(|(_, pid, _)| pid).collect();
             for pid in all {
@@ -113,7 +113,7 @@ impl Drain {
 
     /// Requests a copy because the program that we started has ended.
     pub(super) fn dump_at_end(&mut self, pid: u32, status: ExitStatus) {
-        let Some(policy) = &self.settings.dumps else { return };
+        let Some(policy) = &self.settings.output.dumps else { return };
         let told = policy.on.iter().find_map(|condition| {
             let why = match (condition, status.code(), status.signal()) {
                 (Condition::Exit { code, equal }, Some(exit), _) if (exit == *code) == *equal => {
@@ -161,7 +161,7 @@ impl Drain {
     /// Finds panics and last samples that were recorded since the last check. Their threads may be gone by
     /// now.
     fn note_ends(&mut self, now: u64) {
-        let Some(policy) = &self.settings.dumps else { return };
+        let Some(policy) = &self.settings.output.dumps else { return };
         let every = u64::try_from(policy.every.as_nanos()).unwrap_or(u64::MAX);
         let [panics, signals] = [Condition::Panic, Condition::Signal].map(|c| policy.on.contains(&c));
         let (mut panicked, mut ended) = (Vec::new(), Vec::new());
@@ -198,7 +198,9 @@ impl Drain {
 
     /// Checks the conditions once a second.
     pub(super) fn dump_triggers(&mut self, now: u64) {
-        let Some(policy) = self.settings.dumps.clone().filter(|policy| !policy.on.is_empty()) else { return };
+        let Some(policy) = self.settings.output.dumps.clone().filter(|policy| !policy.on.is_empty()) else {
+            return;
+        };
         self.note_ends(now);
         let live: Vec<usize> =
             (0..self.processes.list.len()).filter(|i| !self.processes.list[*i].state.over).collect();
@@ -305,7 +307,7 @@ impl Drain {
     }
 
     fn begin_dump(&mut self, job: Job) {
-        let Some(policy) = self.settings.dumps.clone() else { return };
+        let Some(policy) = self.settings.output.dumps.clone() else { return };
         let why = job.why.clone();
         // In a thread, because a disk may be slow and rings would fill up.
         match thread::Builder::new().name("dump".into()).spawn(move || copy(&policy, &job)) {

@@ -35,7 +35,7 @@ impl Drain {
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         info_events::setting(recording, &self.settings, now);
         for process in self.processes.iter().filter(|p| p.state.recording == id) {
-            info_events::process(recording, &process.file.info(), self.settings.redact_args, now);
+            info_events::process(recording, &process.file.info(), self.settings.processes.redact_args, now);
             info_events::labels(recording, process.file.pid, &process.labels, now);
         }
     }

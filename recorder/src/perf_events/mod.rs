@@ -130,7 +130,7 @@ pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
             let other = |i: usize| wanted.function.as_bytes().get(i) == Some(&b':');
             !other(at + 1) && !at.checked_sub(1).is_some_and(other)
         });
-        let function = match (at, &settings.program) {
+        let function = match (at, &settings.processes.program) {
             (Some(at), _) => function::find(&wanted.function[..at], &wanted.function[at + 1..]),
             (None, Some(program)) => function::find(&program.to_string_lossy(), &wanted.function),
             (None, None) => Err("say in which file it is, as libfoo.so:function:10ms".into()),
@@ -145,7 +145,7 @@ pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
             threshold_ns: u64::try_from(wanted.threshold.as_nanos()).unwrap_or(u64::MAX),
         })
     };
-    settings.trace.iter().map(spec).collect()
+    settings.calls.trace.iter().map(spec).collect()
 }
 
 /// Returns the reason why functions cannot be traced here; `None` if they can.

@@ -62,13 +62,13 @@ pub struct Ended {
 /// Runs and records a program. `say` receives messages for the user.
 pub fn record(
     recorded: &Recorded,
-    settings: Settings,
+    mut settings: Settings,
     target: Target,
     say: &mut dyn FnMut(&str),
 ) -> Result<Ended, Error> {
     let path = program::find(&recorded.program).map_err(Error::Program)?;
     if settings.samples_cpu_time() {
-        engines::check(settings.engine, settings.period)?;
+        engines::check(settings.cpu.engine, settings.cpu.period)?;
     }
     let outside = match program::check(&path) {
         Ok(()) => None,
@@ -90,7 +90,7 @@ pub fn record(
     }
     sigbus::survive();
     memory::keep_little();
-    let settings = Settings { program: Some(path.clone()), ..settings };
+    settings.processes.program = Some(path.clone());
     // Before the output is created, because a signal in between would truncate it.
     let signals = Signals::catch(&settings.trigger_signals())?;
     let mut drain = Drain::start(settings, target)?;

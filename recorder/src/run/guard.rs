@@ -134,13 +134,13 @@ impl Builder {
     /// Adds a label to those that the recorder detects. It is in every chunk; see
     /// [`crate::settings::labels`].
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
-        self.settings.labels.push((name.into(), value.into()));
+        self.settings.processes.labels.push((name.into(), value.into()));
         self
     }
 
     /// Sets how CPU time is sampled. Default: the best engine that works.
     pub fn engine(mut self, engine: Engine) -> Builder {
-        self.settings.engine = engine;
+        self.settings.cpu.engine = engine;
         self
     }
 
@@ -157,13 +157,13 @@ impl Builder {
 
     /// Sets the limit of frames per stack; default 1024.
     pub fn depth(mut self, frames: u32) -> Builder {
-        self.settings.depth = frames;
+        self.settings.stacks.depth = frames;
         self
     }
 
     /// Sets the time between flushes; default one second.
     pub fn flush(mut self, every: Duration) -> Builder {
-        self.settings.flush = every;
+        self.settings.output.flush = every;
         self
     }
 
@@ -187,13 +187,9 @@ impl Builder {
     /// A setting is out of range, the output cannot be written, or the process is already being recorded.
     pub fn start(mut self) -> Result<Recording, Error> {
         if let Some(rate) = self.rate {
-            self.settings.period = Settings::period_for_rate(rate)?;
+            self.settings.cpu.period = Settings::period_for_rate(rate)?;
         }
         self.settings.check()?;
-        for (name, value) in &self.settings.labels {
-            let checked = crate::settings::labels::parse(&format!("{name}={value}"));
-            checked.map_err(|problem| Error::Setting { name: "label", problem })?;
-        }
         if let Some(repository) = &mut self.repository {
             let root = std::path::absolute(&repository.root);
             repository.root = root.map_err(|e| Error::io("find", &repository.root, e))?;
@@ -233,7 +229,7 @@ impl Builder {
         let mut command = nobodys_child(program);
         command.args(["drain", "--ready-fd", "3", "--pid", &std::process::id().to_string()]);
         command.args(drain_options(&self.settings));
-        if let Some(token) = &self.settings.stream.token {
+        if let Some(token) = &self.settings.output.stream.token {
             command.env(TOKEN_ENV, token.line().trim_end());
         }
         match &self.repository {
@@ -257,8 +253,8 @@ impl Builder {
     /// Runs the drain in a thread of this process.
     fn with_thread(&self, stop: &Arc<AtomicBool>) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
         let mut settings = self.settings.clone();
-        if settings.stream.token.is_none() {
-            settings.stream.token = Token::find(None)?;
+        if settings.output.stream.token.is_none() {
+            settings.output.stream.token = Token::find(None)?;
         }
         let mut drain = Drain::start(settings, self.target()?)?;
         let dir = drain.session_dir().to_owned();

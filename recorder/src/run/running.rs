@@ -38,15 +38,17 @@ impl Chosen {
         for &pid in pids {
             match control::find(pid) {
                 Ok(found) => match found.condition {
-                    Condition::Waiting if !settings.outside => chosen.waiting.push(pid),
+                    Condition::Waiting if !settings.processes.outside => chosen.waiting.push(pid),
                     // Several recorders may record a process from outside.
-                    Condition::Recorded(_) if !settings.outside => chosen.refused.push(Error::Unavailable {
-                        name: "pid",
-                        problem: format!(
-                            "{} ({pid}) is being recorded already; see `flightline ctl`",
-                            found.name
-                        ),
-                    }),
+                    Condition::Recorded(_) if !settings.processes.outside => {
+                        chosen.refused.push(Error::Unavailable {
+                            name: "pid",
+                            problem: format!(
+                                "{} ({pid}) is being recorded already; see `flightline ctl`",
+                                found.name
+                            ),
+                        })
+                    }
                     _ => chosen.outside.push(pid),
                 },
                 // Its files in /proc cannot be read. The attempt to record it returns the reason and the

@@ -38,7 +38,7 @@ impl Looked {
 }
 
 /// Returns the message about the limits of this mode.
-pub fn notice(problem: &str, wanted: &settings::OffCpu) -> String {
+pub fn notice(problem: &str, wanted: &settings::OffCpuSettings) -> String {
     let wakeups = if wanted.wakeups { ", wake-ups are not recorded" } else { "" };
     format!(
         "off-CPU time by switches alone ({problem}): threads have a stack and a state only where they slept for some \

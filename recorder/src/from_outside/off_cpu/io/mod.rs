@@ -68,7 +68,7 @@ pub struct Io {
 }
 
 /// Returns the calls to record.
-pub fn call_filter(settings: &settings::OffCpu) -> Option<CallFilter> {
+pub fn call_filter(settings: &settings::OffCpuSettings) -> Option<CallFilter> {
     let filter = CallFilter { moves: settings.calls.is_some(), grows: settings.growth };
     (filter.moves || filter.grows).then_some(filter)
 }
