@@ -360,15 +360,6 @@ fn seconds(ns: u64) -> String {
     if s < 1.0 { format!("{:.1} ms", s * 1e3) } else { format!("{s:.2} s") }
 }
 
-/// Formats a size with a unit.
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} bytes"),
-        10_000..10_000_000 => format!("{} kB", bytes / 1000),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
-    }
-}
-
 /// Returns the message that a program could not be recorded.
 pub(crate) fn unrecorded(path: &str, why: u32, parent: u32) -> String {
     let (what, instead) = match why {

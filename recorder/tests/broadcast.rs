@@ -12,7 +12,7 @@ use std::{
 };
 
 use check::Stream;
-use flightline_recorder::sink::stream::{Broadcast, Link, MOST_READERS};
+use flightline_recorder::stream::{Broadcast, Link, MOST_READERS};
 use jfr_format::{
     ids::{FileOffset, Ticks},
     metadata::Declared,

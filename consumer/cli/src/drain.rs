@@ -88,13 +88,12 @@ mod tests {
     use flightline_recorder::{
         Engine, Settings, drain_options,
         dump::{Condition, Policy},
-        exposition::Places,
-        schedule::{Schedule, Trigger},
         settings::{
-            AllocSettings, CostSettings, CpuSettings, MetricsSettings, OutputSettings, ProcessSettings,
-            Spans, StackSettings, ThreadSelection,
+            AllocSettings, CostSettings, CpuSettings, ExpositionSettings, MetricsSettings, OutputSettings,
+            ProcessSettings, Spans, StackSettings, ThreadSelection,
+            schedule::{Schedule, Trigger},
         },
-        sink::stream,
+        stream,
     };
 
     use crate::args::{Cli, Command};
@@ -130,7 +129,7 @@ mod tests {
             cpu: CpuSettings { engine: Engine::PerfUser, ..settings.cpu },
             alloc: AllocSettings { live_interval: Duration::from_secs(90), ..settings.alloc },
             metrics: MetricsSettings {
-                exposition: Places {
+                exposition: ExpositionSettings {
                     file: Some("/tmp/m.prom".into()),
                     listen: "127.0.0.1:9464".parse().ok(),
                 },

@@ -5,8 +5,10 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use flightline_recorder::{
     Error, Settings,
-    settings::{OffCpuSettings, Spans},
-    units::{bytes, duration},
+    settings::{
+        OffCpuSettings, Spans,
+        units::{bytes, duration},
+    },
 };
 
 use crate::record::SamplingArgs;

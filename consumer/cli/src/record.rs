@@ -13,17 +13,15 @@ use std::{
 use clap::{Args, Parser, ValueEnum, ValueHint};
 use flightline_recorder::{
     Engine, Error, Settings, Target,
-    command::{Ended, Recorded, record},
+    command::{Ended, Recorded, record, record_running},
     dump::Condition,
-    exposition::Places,
-    labels, loss, preload,
+    find_preload_library,
     repository::{self, Repository},
-    running::watch,
     settings::{
-        AllocSettings, CostSettings, CpuSettings, DEFAULT_DEPTH, DEFAULT_RATE, MetricsSettings,
-        OutputSettings, ProcessSettings, Spans, StackSettings, ThreadSelection,
+        AllocSettings, CostSettings, CpuSettings, DEFAULT_DEPTH, DEFAULT_RATE, ExpositionSettings,
+        MetricsSettings, OutputSettings, ProcessSettings, Spans, StackSettings, ThreadSelection, labels,
+        units::{bytes, duration, format_bytes, percent},
     },
-    units::{bytes, duration, percent},
 };
 use tempfile::TempDir;
 
@@ -236,7 +234,7 @@ pub struct SamplingArgs {
     /// Label to write to every chunk, such as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host,
     /// service (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are
     /// detected
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
     label: Vec<(String, String)>,
     #[command(flatten)]
     stream: StreamArgs,
@@ -277,9 +275,9 @@ impl From<EngineArg> for Engine {
 }
 
 impl SamplingArgs {
-    fn exposition(&self) -> Result<Places, Error> {
+    fn exposition(&self) -> Result<ExpositionSettings, Error> {
         let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io("find", path, e));
-        Ok(Places {
+        Ok(ExpositionSettings {
             file: self.metrics_file.as_ref().map(absolute).transpose()?,
             listen: self.metrics_listen,
         })
@@ -381,7 +379,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     // Each process reads its own environment; report errors in this one too.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
     if args.dormant {
-        match run_dormant(&preload::find(EMBEDDED)?, &args.command)? {}
+        match run_dormant(&find_preload_library(EMBEDDED)?, &args.command)? {}
     }
     let stdout = args.output.as_deref() == Some(Path::new("-"));
     if stdout && std::io::stdout().is_terminal() {
@@ -419,7 +417,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
             false => targets::with_descendants(&args.attach.pid),
             true => targets::pids(&args.attach.pid),
         };
-        let ended = watch(&mut find, settings, target, &mut say)?;
+        let ended = record_running(&mut find, settings, target, &mut say)?;
         return conclude(args, &ended, stdout, &path, scratch);
     }
     let (program, arguments) = args
@@ -429,7 +427,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     let recorded = Recorded {
         program: program.clone(),
         arguments: arguments.to_vec(),
-        preload: preload::find(EMBEDDED)?,
+        preload: find_preload_library(EMBEDDED)?,
         stdout_to_stderr: stdout,
         wait_for_children: args.wait,
     };
@@ -454,7 +452,7 @@ fn conclude(
         None => Ok(None),
     };
     if !args.quiet {
-        let size = loss::size(ended.report.output.bytes);
+        let size = format_bytes(ended.report.output.bytes);
         let place = match (&drawn, &scratch) {
             // The recording is removed with its folder.
             (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use flightline_recorder::sink::stream::{Address, StreamSink, Token};
+use flightline_recorder::stream::{Address, StreamSink, Token};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use flightline_recorder::{
     Error,
-    sink::stream::{Options, Token},
-    units::bytes,
+    settings::units::bytes,
+    stream::{Options, Token},
 };
 
 /// How a stream is written.

@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use flightline_recorder::{
-    Engine, Recorder, Settings, schedule::Trigger, settings::Spans, settings::ThreadSelection,
+    Engine, Recorder, Settings, settings::Spans, settings::ThreadSelection, settings::schedule::Trigger,
 };
 
 use crate::{Dumps, Error, Event, Output, Recording, Repository, output::absolute};

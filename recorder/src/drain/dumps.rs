@@ -319,7 +319,11 @@ impl Drain {
     fn report_dump(&mut self, copying: Copying, why: &str) {
         self.notices.push(match copying.join() {
             Ok(Ok((path, dumped))) => {
-                format!("{why}: dumped to {}, {}", path.display(), crate::loss::size(dumped.bytes))
+                format!(
+                    "{why}: dumped to {}, {}",
+                    path.display(),
+                    crate::settings::units::format_bytes(dumped.bytes)
+                )
             }
             Ok(Err(error)) => format!("no dump although {why}: {error}"),
             Err(_) => format!("no dump although {why}: the copy failed"),

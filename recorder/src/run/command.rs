@@ -24,6 +24,7 @@ use nix::{
     unistd::Pid,
 };
 
+pub use crate::run::running::record_running;
 use crate::{
     Drain, Error, Report, Settings, Target,
     os::{memory, sigbus},

@@ -7,8 +7,10 @@ use std::{
 };
 
 use crate::{
-    output::{dump::Condition, dump::Policy, exposition::Places, sink::stream},
-    settings::{Settings, Spans, schedule::Schedule, schedule::Trigger, units::format_duration},
+    output::{dump::Condition, dump::Policy, sink::stream},
+    settings::{
+        ExpositionSettings, Settings, Spans, schedule::Schedule, schedule::Trigger, units::format_duration,
+    },
 };
 
 /// Returns the options with which `flightline drain` records with `settings`. Omits settings without an
@@ -95,7 +97,7 @@ impl Options {
         }
     }
 
-    fn exposition(&mut self, places: &Places) {
+    fn exposition(&mut self, places: &ExpositionSettings) {
         self.path("metrics-file", places.file.as_deref());
         if let Some(address) = places.listen {
             self.value("metrics-listen", address.to_string());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use flightline_in_signal::{engine::probe, layout::engine};
 use nix::errno::Errno;
 
+pub use crate::perf_events::{list as list_perf_events, trace_refused};
 use crate::{
     error::Error,
     from_outside::off_cpu,

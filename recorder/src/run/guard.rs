@@ -305,7 +305,7 @@ impl Recording {
     /// # Errors
     /// The recorder does not answer.
     pub fn pause(&self) -> Result<(), Error> {
-        crate::control::client::ask(&self.session, "pause").map(drop)
+        crate::control::ask(&self.session, "pause").map(drop)
     }
 
     /// Resumes recording.
@@ -313,10 +313,10 @@ impl Recording {
     /// # Errors
     /// The recorder does not answer.
     pub fn resume(&self) -> Result<(), Error> {
-        crate::control::client::ask(&self.session, "resume").map(drop)
+        crate::control::ask(&self.session, "resume").map(drop)
     }
 
-    /// Returns the session directory, with which [`crate::control::client::ask`] reaches the recorder of this
+    /// Returns the session directory, with which [`crate::control::ask`] reaches the recorder of this
     /// process.
     pub fn session(&self) -> &Path {
         &self.session

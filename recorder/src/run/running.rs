@@ -132,7 +132,7 @@ fn is_alive(pid: u32) -> bool {
 ///
 /// # Errors
 /// None of the processes can be recorded, or the output cannot be written.
-pub fn watch(
+pub fn record_running(
     find: &mut dyn FnMut() -> Result<Vec<u32>, Error>,
     settings: Settings,
     target: Target,

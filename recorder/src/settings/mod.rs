@@ -6,6 +6,7 @@ use std::time::Duration;
 use flightline_in_signal::layout::{MAX_EVENTS, ProcLayout, SESSION_BYTES, engines, spans};
 use flightline_in_signal::state::PRIVATE_BYTES;
 
+pub use crate::output::exposition::ExpositionSettings;
 use crate::{error::Error, settings::schedule::Schedule};
 
 mod alloc;
