@@ -215,7 +215,7 @@ impl Broadcast {
                 State::Following => !behind,
                 _ => ready(r),
             });
-        let small = part.ends && part.held() < SMALL;
+        let small = part.ends && part.memory_bytes() < SMALL;
         let ready: Vec<bool> = self.readers.iter().map(ready).collect();
         for ((reader, behind), ready) in self.readers.iter_mut().zip(behind).zip(ready) {
             match reader.state {

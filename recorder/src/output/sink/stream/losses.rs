@@ -99,7 +99,7 @@ pub struct QueuedPart {
 impl QueuedPart {
     /// Returns the queue entry of a part.
     pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<QueuedPart> {
-        let held = part.held();
+        let held = part.memory_bytes();
         shared.held.fetch_add(held, Ordering::Relaxed);
         Arc::new(QueuedPart {
             counts: part.counts.clone(),
