@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn tracepoint_events_are_named_after_the_selected_engines() {
         let second = Some(std::time::Duration::from_secs(1));
-        let told = |calls, block, growth, count| {
+        let text = |calls, block, growth, count| {
             let settings = OffCpuSettings { calls, block, growth, ..OffCpuSettings::default() };
             let report = Report {
                 cpu: CpuTotals { off: true, ..CpuTotals::default() },
@@ -448,10 +448,10 @@ mod tests {
             };
             report.to_string()
         };
-        assert_eq!(told(None, None, true, 84), "84 growths of memory");
-        assert_eq!(told(None, None, true, 1), "1 growth of memory");
-        assert_eq!(told(second, second, false, 3), "3 calls and requests");
-        assert_eq!(told(second, second, true, 3), "3 calls, requests and growths of memory");
+        assert_eq!(text(None, None, true, 84), "84 growths of memory");
+        assert_eq!(text(None, None, true, 1), "1 growth of memory");
+        assert_eq!(text(second, second, false, 3), "3 calls and requests");
+        assert_eq!(text(second, second, true, 3), "3 calls, requests and growths of memory");
         let mut kinds = Report::default();
         kinds.cpu.off = true;
         let trace = NAMES_OF_EVENTS.iter().position(|name| *name == "trace").unwrap();

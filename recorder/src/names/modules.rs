@@ -245,7 +245,7 @@ impl ModuleMap {
             eh_readable_end: 0,
             flags: 0,
         };
-        let told = self.log.iter().rev().find(|(m, _)| m.start <= line.start && line.end <= m.end);
+        let logged = self.log.iter().rev().find(|(m, _)| m.start <= line.start && line.end <= m.end);
         let deleted = line.path.strip_suffix(" (deleted)");
         let path = Path::new(deleted.unwrap_or(line.path));
         if line.path == "[vdso]" {
@@ -280,8 +280,8 @@ impl ModuleMap {
         let same = |m: &InitModule| id == build_id(m) && (!full || !id.is_empty());
         let unknown = |m: &InitModule| !full && (build_id(m).is_empty() || id.is_empty());
         let vdso = |m: &InitModule| m.flags & module_flags::VDSO != 0;
-        let told = told.filter(|(m, _)| vdso(m) || same(m) || unknown(m));
-        if let Some((module, _)) = told
+        let logged = logged.filter(|(m, _)| vdso(m) || same(m) || unknown(m));
+        if let Some((module, _)) = logged
             && (module.flags & module_flags::VDSO != 0 || mapping.image != ANONYMOUS)
         {
             mapping.bias = module.bias;
@@ -335,10 +335,10 @@ fn process_root(pid: u32) -> PathBuf {
 
 /// Saves the executable part of a map. The file is complete at any time.
 fn save(path: &Path, text: &str) -> io::Result<()> {
-    let kept = text.lines().filter(|line| parse(line).is_some_and(|line| line.executable));
-    let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
+    let executable = text.lines().filter(|line| parse(line).is_some_and(|line| line.executable));
+    let executable: String = executable.flat_map(|line| [line, "\n"]).collect();
     let new = path.with_extension("maps-new");
-    fs::write(&new, kept)?;
+    fs::write(&new, executable)?;
     fs::rename(new, path)
 }
 

@@ -65,9 +65,9 @@ pub fn serve(
             let _ = writeln!(ready, "!{error}");
         }
     })?;
-    let told = ready.as_mut().map_or(Ok(()), |ready| writeln!(ready, "{}", drain.session_dir().display()));
+    let sent = ready.as_mut().map_or(Ok(()), |ready| writeln!(ready, "{}", drain.session_dir().display()));
     drop(ready);
-    if told.is_ok() {
+    if sent.is_ok() {
         follow(program.pid, &mut drain, &signals, say);
     }
     let report = drain.finish(&|| !signals.take().is_empty());

@@ -108,8 +108,8 @@ impl OffCpu {
             return;
         }
         // A sample of a thread that is about to end may lack its PID.
-        let told = (sample.tid == tid).then_some(sample.pid);
-        let Some(pid) = told.or_else(|| tasks.process_id(tid)) else { return };
+        let sampled_pid = (sample.tid == tid).then_some(sample.pid);
+        let Some(pid) = sampled_pid.or_else(|| tasks.process_id(tid)) else { return };
         let (state, runnable) = (switch.state, states.runnable(switch.state));
         if !self.takes(pid, time_ns) {
             return;

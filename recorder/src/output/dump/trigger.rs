@@ -349,7 +349,7 @@ mod tests {
     fn a_lock_that_is_never_given_back() {
         use std::sync::{Arc, Mutex};
         let lock = Arc::new(Mutex::new(()));
-        let held = lock.lock().unwrap();
+        let guard = lock.lock().unwrap();
         let other = lock.clone();
         let waiter = std::thread::spawn(move || drop(other.lock()));
         let (mut waits, pid, mut now) = (Waits::default(), std::process::id(), 0);
@@ -366,7 +366,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         };
         assert!(waited >= 5 * S, "{tid} {waited}");
-        drop(held);
+        drop(guard);
         waiter.join().unwrap();
         assert_ne!(waits.stuck(pid, now + S, Duration::from_secs(5)).map(|(tid, _)| tid), Some(tid));
     }

@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(read(), "a 3\n");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
         drop(fs::remove_dir_all(dir.path()));
-        let told: Vec<bool> = (3..6).map(|i| out.give("b 1\n", i * WRITE_NS, false).is_some()).collect();
-        assert_eq!(told, [true, false, false]);
+        let failures: Vec<bool> = (3..6).map(|i| out.give("b 1\n", i * WRITE_NS, false).is_some()).collect();
+        assert_eq!(failures, [true, false, false]);
     }
 }
