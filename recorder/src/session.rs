@@ -234,13 +234,13 @@ impl Session {
         &self.events
     }
 
-    /// Allocates slots for the perf events `wanted`; [`Session::change`] then selects them for recording. An
+    /// Allocates slots for the perf `events`; [`Session::change`] then selects them for recording. An
     /// event never loses its slot, because samples of it may still be in a ring.
     ///
     /// # Errors
     /// An event cannot be recorded on this machine, or no slot is left.
-    pub fn place_events(&mut self, wanted: &[PerfEvent]) -> Result<(), Error> {
-        let new: Vec<PerfEvent> = wanted.iter().filter(|e| !self.events.contains(e)).cloned().collect();
+    pub fn place_events(&mut self, events: &[PerfEvent]) -> Result<(), Error> {
+        let new: Vec<PerfEvent> = events.iter().filter(|e| !self.events.contains(e)).cloned().collect();
         let specs = perf_events::specs(&new)?;
         if self.events.len() + new.len() > MAX_EVENTS {
             let problem = format!(
@@ -309,10 +309,10 @@ impl Session {
         self.word(|p| unsafe { &raw const (*p).flush_wanted }).load(Ordering::Acquire)
     }
 
-    /// Reports to programs that everything up to request `wanted` has been written.
-    pub fn flush_done(&self, wanted: u64) {
+    /// Reports to programs that everything up to `request` has been written.
+    pub fn flush_done(&self, request: u64) {
         // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).flush_done }).store(wanted, Ordering::Release);
+        self.word(|p| unsafe { &raw const (*p).flush_done }).store(request, Ordering::Release);
     }
 }
 

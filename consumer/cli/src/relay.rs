@@ -244,7 +244,7 @@ fn report(sink: &StreamSink) -> Value {
     json!({
         "output": sink.path(),
         "readers": status.ever,
-        "bytesWritten": status.taken,
+        "bytesWritten": status.accepted_bytes,
         "lost": { "bytes": status.lost.0, "events": status.lost.1 },
         "readByNobody": { "bytes": status.nobody.0, "events": status.nobody.1 },
     })

@@ -249,7 +249,7 @@ impl Drain {
                 let go = named || Instant::now() > latest;
                 return Err(if go { Until::Flushed(self.session.ask_flush()) } else { until });
             }
-            Until::Flushed(wanted) => (self.report.flushes_done >= wanted)
+            Until::Flushed(request) => (self.report.flushes_done >= request)
                 .then(|| {
                     let recordings = self.describe_recordings();
                     json!({"ok": true, "outputs": self.outputs.names(), "bytes": self.outputs.bytes(), "recordings": recordings})

@@ -120,12 +120,12 @@ impl Drain {
         let thrift = budget.thrift();
         self.metrics.every(METRICS_EVERY[thrift]);
         if let Some(beyond) = verdict.beyond {
-            let asked = budget.share;
+            let selected_share = budget.share;
             let message = format!(
                 "recording costs {:.3} % of CPU time, {:.3} % of it at any rate: --budget {:.3}% cannot be kept",
                 100.0 * beyond.cost,
                 100.0 * beyond.fixed,
-                100.0 * asked
+                100.0 * selected_share
             );
             self.outputs.notice(&message, now);
             self.notices.push(message);

@@ -102,11 +102,11 @@ impl Drain {
 
     /// Requests a copy because of a signal.
     pub(super) fn dump_signalled(&mut self, signal: i32) {
-        let wanted = self.settings.output.dumps.as_ref().and_then(|policy| policy.signal);
-        if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
+        let trigger = self.settings.output.dumps.as_ref().and_then(|policy| policy.signal);
+        if let Some(trigger) = trigger.filter(|trigger| *trigger as i32 == signal) {
             let all: Vec<u32> = self.outputs.recordings.iter().map(|(_, pid, _)| pid).collect();
             for pid in all {
-                self.want_dump(pid, "asked", format!("{} came", wanted.as_str()));
+                self.want_dump(pid, "asked", format!("{} came", trigger.as_str()));
             }
         }
     }

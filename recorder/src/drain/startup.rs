@@ -27,8 +27,8 @@ impl Drain {
     /// time itself.
     pub fn expect_program(&mut self) -> Option<Startup> {
         let by_perf = matches!(self.settings.cpu.engine, Engine::Auto | Engine::Perf | Engine::PerfUser);
-        let wanted = self.settings.cpu.enabled && by_perf && !self.paused();
-        wanted.then(|| Startup::open(self.period_ns))?
+        let needed = self.settings.cpu.enabled && by_perf && !self.paused();
+        needed.then(|| Startup::open(self.period_ns))?
     }
 
     /// Notes the PID of the program that was started.

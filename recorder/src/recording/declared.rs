@@ -84,7 +84,7 @@ pub(super) fn at_start(
     stream: bool,
     in_container: impl FnOnce() -> bool,
 ) -> Vec<TypeId> {
-    let traced = |wanted: fn(&OffCpuSettings) -> bool| settings.off_cpu.as_ref().is_some_and(wanted);
+    let traced = |is_on: fn(&OffCpuSettings) -> bool| settings.off_cpu.as_ref().is_some_and(is_on);
     let engines = [
         (settings.metrics.interval.is_some(), METRICS),
         (settings.metrics.interval.is_some() && in_container(), CONTAINER),
@@ -103,8 +103,8 @@ pub(super) fn at_start(
     ];
     let on = engines.iter().filter(|(on, _)| *on).map(|(_, types)| *types);
     let more: Vec<TypeId> = on.flatten().copied().collect();
-    let told_apart = engines.iter().skip(2).any(|(on, _)| *on);
-    let loss = if told_apart { LOSS } else { &[] };
+    let distinguished = engines.iter().skip(2).any(|(on, _)| *on);
+    let loss = if distinguished { LOSS } else { &[] };
     let stream = if stream { STREAM } else { &[] };
     ALWAYS.iter().copied().chain(more).chain(loss.iter().chain(stream).copied()).collect()
 }

@@ -184,7 +184,7 @@ fn supervise(
 ) -> Outcome {
     let pidfd = pidfd(child.id());
     let mut ended = None;
-    let mut asked = 0;
+    let mut signal_count = 0;
     let mut left = Left::default();
     loop {
         let mut wake = vec![signals.reader()];
@@ -205,12 +205,12 @@ fn supervise(
             if drain.signalled(signal) {
                 continue;
             }
-            asked += 1;
+            signal_count += 1;
             // The terminal has sent it to the program already. A second signal ends the recording.
             if ended.is_none() && !from_terminal {
                 pass_on(child, signal);
             }
-            if asked > 1 || ended.is_some() {
+            if signal_count > 1 || ended.is_some() {
                 return ended.map_or(Outcome::Interrupted(signal), Outcome::Ended);
             }
         }

@@ -211,14 +211,14 @@ impl Builder {
             None => self.with_thread(&stop),
         };
         let (dir, drain) = started?;
-        let seen = SessionClient::open(&dir)?;
+        let session_client = SessionClient::open(&dir)?;
         let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).unwrap_or_default();
         if let Err(refused) = flightline_capture::start(&path, Moment::Later) {
-            seen.ask_stop();
+            session_client.ask_stop();
             return Err(refusal(refused));
         }
         let watcher = watch_threads(stop.clone());
-        Ok(Recording { stop, watcher: watcher.ok(), drain, seen, session: dir })
+        Ok(Recording { stop, watcher: watcher.ok(), drain, session_client, session: dir })
     }
 
     /// Starts `flightline drain`.
@@ -278,7 +278,7 @@ pub struct Recording {
     stop: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
     drain: Option<JoinHandle<()>>,
-    seen: SessionClient,
+    session_client: SessionClient,
     session: PathBuf,
 }
 
@@ -288,8 +288,8 @@ impl Recording {
     /// # Errors
     /// The recorder did not do it within ten seconds.
     pub fn flush(&self) -> Result<(), Error> {
-        let wanted = self.seen.ask_flush();
-        wait_until(FINISH_WAIT, || self.seen.flushed() >= wanted, "flush the recording")
+        let request = self.session_client.ask_flush();
+        wait_until(FINISH_WAIT, || self.session_client.flushed() >= request, "flush the recording")
     }
 
     /// Stops sampling and completes the output.
@@ -331,13 +331,13 @@ impl Recording {
             let _ = watcher.join();
         }
         drop(flightline_capture::stop());
-        self.seen.ask_stop();
+        self.session_client.ask_stop();
         match self.drain.take() {
             Some(thread) => {
                 let _ = thread.join();
                 Ok(())
             }
-            None => wait_until(FINISH_WAIT, || self.seen.drain_ended(), "complete the recording"),
+            None => wait_until(FINISH_WAIT, || self.session_client.drain_ended(), "complete the recording"),
         }
     }
 }

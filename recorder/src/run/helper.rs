@@ -113,8 +113,8 @@ fn follow(pid: u32, drain: &mut Drain, signals: &Signals, say: &mut dyn FnMut(&s
         drain.wait(&wake);
         drain.round();
         drain.take_notices().iter().for_each(|n| say(n));
-        let asked = signals.take().into_iter().filter(|(signal, _)| !drain.signalled(*signal)).count();
-        if drain.is_stop_requested() || asked > 0 {
+        let signal_count = signals.take().into_iter().filter(|(signal, _)| !drain.signalled(*signal)).count();
+        if drain.is_stop_requested() || signal_count > 0 {
             return;
         }
         if drain.running() > 0 {

@@ -185,9 +185,9 @@ pub fn record_running(
         if begun && joining.is_empty() && drain.running() == 0 {
             break;
         }
-        let mut asked = signals.take();
-        asked.retain(|(signal, _)| !drain.signalled(*signal));
-        if let Some((signal, _)) = asked.first() {
+        let mut received = signals.take();
+        received.retain(|(signal, _)| !drain.signalled(*signal));
+        if let Some((signal, _)) = received.first() {
             // Control-C is the usual way to end such a recording.
             code = if i32::from(*signal) == Signal::SIGINT as i32 { 0 } else { 128 + signal };
             break;

@@ -27,7 +27,7 @@ impl Watch {
             targets: Vec::new(),
             rest_in: None,
             themselves: HashMap::new(),
-            found: Vec::new(),
+            positions: Vec::new(),
             written_libraries: HashSet::new(),
             depth: settings.stacks.depth as usize,
             threads: settings.processes.threads.clone(),

@@ -23,7 +23,7 @@ pub(super) struct KernelEvents {
     /// Samples of threads that are not recorded, since the last update of the filters.
     pub(super) strangers: u64,
     /// Reused memory for a round's list of records.
-    pub(super) found: Vec<RecordPosition>,
+    pub(super) positions: Vec<RecordPosition>,
 }
 
 impl KernelEvents {
@@ -54,7 +54,7 @@ impl KernelEvents {
             sources,
             pass: None,
             strangers: 0,
-            found: Vec::new(),
+            positions: Vec::new(),
         })
     }
 

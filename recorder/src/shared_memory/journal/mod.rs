@@ -205,11 +205,11 @@ impl Journal {
         if end <= self.real_bytes {
             return true;
         }
-        let wanted = end.next_multiple_of(STEP_BYTES).min(HEAD_BYTES + DATA_BYTES);
-        let more = (wanted - self.real_bytes) as i64;
+        let file_bytes = end.next_multiple_of(STEP_BYTES).min(HEAD_BYTES + DATA_BYTES);
+        let more = (file_bytes - self.real_bytes) as i64;
         let done = fallocate(&self.file, FallocateFlags::empty(), self.real_bytes as i64, more).is_ok();
         if done {
-            self.real_bytes = wanted;
+            self.real_bytes = file_bytes;
         }
         done
     }

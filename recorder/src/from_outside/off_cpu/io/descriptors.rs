@@ -106,7 +106,7 @@ fn read_link((pid, fd): (u32, i32)) -> Option<Box<str>> {
 /// All known descriptors.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    known: HashMap<(u32, i32), Arc<Descriptor>>,
+    descriptors: HashMap<(u32, i32), Arc<Descriptor>>,
     /// Results that will be looked up again next time, but may still turn out wrong for their users.
     passing: Vec<((u32, i32), Arc<Descriptor>)>,
     /// Links before records were missing, and since when they have been the same.
@@ -132,7 +132,7 @@ impl Descriptors {
 
     /// Returns the target of a descriptor for a record of `time_ns`.
     pub fn find(&mut self, pid: u32, fd: i32, time_ns: u64) -> Arc<Descriptor> {
-        if let Some(known) = self.known.get(&(pid, fd)) {
+        if let Some(known) = self.descriptors.get(&(pid, fd)) {
             return known.clone();
         }
         self.ask(pid, fd, time_ns, false)
@@ -167,16 +167,16 @@ impl Descriptors {
         if found.target.is_none() {
             return found;
         }
-        if self.known.len() >= MOST || self.passing.len() >= MOST {
+        if self.descriptors.len() >= MOST || self.passing.len() >= MOST {
             self.closed_all(None, (0, i32::MAX), 0);
         }
         self.passing.retain(|(_, passing)| Arc::strong_count(passing) > 1);
         let before = match passing {
             true => {
                 self.passing.push((of, found.clone()));
-                self.known.remove(&of)
+                self.descriptors.remove(&of)
             }
-            false => self.known.insert(of, found.clone()),
+            false => self.descriptors.insert(of, found.clone()),
         };
         self.passing.extend(before.map(|before| (of, before)));
         found
@@ -197,7 +197,7 @@ impl Descriptors {
     pub fn closed(&mut self, pid: u32, fd: i32, time_ns: u64) {
         self.accepted.remove(&(pid, fd));
         self.former.remove(&(pid, fd));
-        if let Some(known) = self.known.remove(&(pid, fd)) {
+        if let Some(known) = self.descriptors.remove(&(pid, fd)) {
             known.gone(time_ns);
         }
         self.passing.extract_if(.., |(of, _)| *of == (pid, fd)).for_each(|(_, known)| known.gone(time_ns));
@@ -208,20 +208,20 @@ impl Descriptors {
         let ends = |(of, fd): (u32, i32)| pid.is_none_or(|pid| pid == of) && (first..=last).contains(&fd);
         self.accepted.retain(|of| !ends(*of));
         self.former.retain(|of, _| !ends(*of));
-        self.known.extract_if(|of, _| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
+        self.descriptors.extract_if(|of, _| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
         self.passing.extract_if(.., |(of, _)| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
     }
 
     /// Notes that records from `time_ns` on may be missing, so any process may have closed any number.
     pub fn missed(&mut self, time_ns: u64) {
         self.accepted.clear();
-        if self.former.len().saturating_add(self.known.len()) > MOST {
+        if self.former.len().saturating_add(self.descriptors.len()) > MOST {
             self.former.clear();
         }
         for (_, known) in &self.passing {
             known.doubt(time_ns);
         }
-        for (of, known) in self.known.drain() {
+        for (of, known) in self.descriptors.drain() {
             known.doubt(time_ns);
             self.former.insert(of, (known.link.clone(), known.since_ns));
             // A `close` that is read later may still show that it was wrong.
@@ -288,7 +288,11 @@ mod tests {
         assert!(!known.is_accepted(1, 7));
         drop(file);
         let closed = known.find(pid, 1_000_000, 0);
-        assert!(path(&closed).is_none() && closed.settled(0) && !known.known.contains_key(&(pid, 1_000_000)));
+        assert!(
+            path(&closed).is_none()
+                && closed.settled(0)
+                && !known.descriptors.contains_key(&(pid, 1_000_000))
+        );
     }
 
     #[test]

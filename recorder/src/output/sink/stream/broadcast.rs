@@ -44,7 +44,7 @@ pub struct Status {
     /// Bytes of the stream.
     pub bytes: u64,
     /// Sum of the bytes written to all readers.
-    pub taken: u64,
+    pub accepted_bytes: u64,
     /// Sum of the bytes and events that readers did not get because they were behind.
     pub lost: (u64, u64),
     /// Bytes and events that no reader got, and that are recorded for no reader.
@@ -155,7 +155,7 @@ impl Broadcast {
         let nobody = self.shared.nobody.lock().map(|n| (n.bytes, n.events())).unwrap_or_default();
         let mut status = Status { readers: self.readers.len(), nobody, ..self.status.clone() };
         for reader in &self.readers {
-            status.taken += reader.taken;
+            status.accepted_bytes += reader.accepted_bytes;
             status.lost.0 += reader.total_lost.0 + reader.lost.bytes;
             status.lost.1 += reader.total_lost.1 + reader.lost.events();
         }
@@ -263,7 +263,7 @@ impl Broadcast {
                 Ok(_) if reader.link().gone() => io::ErrorKind::BrokenPipe.into(),
                 Ok(_) => return true,
             };
-            status.taken += reader.taken;
+            status.accepted_bytes += reader.accepted_bytes;
             status.lost.0 += reader.total_lost.0 + reader.lost.bytes;
             status.lost.1 += reader.total_lost.1 + reader.lost.events();
             gone.push(Gone { name: std::mem::take(&mut reader.name), error });

@@ -58,7 +58,7 @@ pub struct Reader {
     /// Total of lost bytes and events.
     pub total_lost: (u64, u64),
     /// Bytes that the kernel accepted.
-    pub taken: u64,
+    pub accepted_bytes: u64,
 }
 
 impl Reader {
@@ -74,7 +74,7 @@ impl Reader {
             memory_bytes: 0,
             lost: Losses::default(),
             total_lost: (0, 0),
-            taken: 0,
+            accepted_bytes: 0,
         }
     }
 
@@ -144,7 +144,7 @@ impl Reader {
     /// # Errors
     /// The reader has disconnected.
     pub fn push(&mut self) -> io::Result<bool> {
-        let before = self.taken;
+        let before = self.accepted_bytes;
         while !self.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); AT_ONCE];
             let mut count = 0;
@@ -181,11 +181,11 @@ impl Reader {
         if self.queue.is_empty() {
             self.queue.shrink_to(64);
         }
-        Ok(self.taken > before)
+        Ok(self.accepted_bytes > before)
     }
 
     fn advance(&mut self, wrote: usize) {
-        self.taken += wrote as u64;
+        self.accepted_bytes += wrote as u64;
         self.waiting -= wrote;
         self.written += wrote;
         while let Some(front) = self.queue.front().filter(|front| front.piece.len() <= self.written) {
