@@ -71,7 +71,7 @@ pub struct Pools {
     /// Sum of the segments' bytes.
     bytes: usize,
     /// Size of all cached texts in bytes.
-    kept: AtomicUsize,
+    cached_bytes: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -134,12 +134,12 @@ impl Pools {
         let none = || (0..lookup.slots(&table.entries)).map(|_| OnceLock::new()).collect();
         let slot = lookup.slot(&table.entries, key, &self.hash)?;
         let slot = table.texts.get_or_init(none).get(slot)?;
-        if let Some(kept) = slot.get() {
-            return Some(kept.text());
+        if let Some(text) = slot.get() {
+            return Some(text.text());
         }
-        let before = self.kept.fetch_add(text.len(), Ordering::Relaxed);
+        let before = self.cached_bytes.fetch_add(text.len(), Ordering::Relaxed);
         if before.saturating_add(text.len()) > TEXTS_PER_BYTE * self.bytes {
-            self.kept.fetch_sub(text.len(), Ordering::Relaxed);
+            self.cached_bytes.fetch_sub(text.len(), Ordering::Relaxed);
             return None;
         }
         Some(slot.get_or_init(|| text.into()).text())
@@ -216,7 +216,7 @@ impl Pools {
     pub(crate) fn emptied(mut self) -> Self {
         self.segments.clear();
         self.bytes = 0;
-        self.kept = AtomicUsize::new(0);
+        self.cached_bytes = AtomicUsize::new(0);
         for table in &mut self.by_class {
             table.entries.clear();
             table.lookup.take();

@@ -78,9 +78,9 @@ fn notices(bytes: &[u8]) -> Vec<String> {
 }
 
 /// Returns chunks with numbered notices and samples with stacks, the texts, and the ends of the segments.
-fn stream(chunks: usize, told: bool) -> (Vec<u8>, Vec<String>, Vec<usize>) {
+fn stream(chunks: usize, segments: bool) -> (Vec<u8>, Vec<String>, Vec<usize>) {
     let types = [schema::NOTICE, schema::EXECUTION_SAMPLE, schema::SEGMENT];
-    let declared = Declared::new(types.into_iter().take(if told { 3 } else { 2 }));
+    let declared = Declared::new(types.into_iter().take(if segments { 3 } else { 2 }));
     let size = write::min_fixed_size(&declared) + 6000;
     let (mut random, mut next, mut now) = (Random(3), 0, 1000);
     let (mut bytes, mut texts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
@@ -89,7 +89,7 @@ fn stream(chunks: usize, told: bool) -> (Vec<u8>, Vec<String>, Vec<usize>) {
         let geometry = Geometry::Fixed { size };
         let mut chunk =
             ChunkWriter::declaring(&declared, geometry, &LINE, FileOffset(0), Ticks(now)).unwrap();
-        if told {
+        if segments {
             chunk.enable_segments(next);
         }
         let (base, mut flushed) = (bytes.len(), 0);
@@ -151,8 +151,8 @@ fn collect(
 
 #[test]
 fn collected_recording_is_complete_after_every_step() {
-    for told in [true, false] {
-        let (bytes, texts, ends) = stream(5, told);
+    for segments in [true, false] {
+        let (bytes, texts, ends) = stream(5, segments);
         let mut random = Random(9);
         let mut seen = 0;
         let (memory, report) = collect(
@@ -179,7 +179,7 @@ fn collected_recording_is_complete_after_every_step() {
         assert_eq!(report.bytes, bytes.len() as u64);
         // Without filler and anchors.
         assert!(memory.bytes.len() < bytes.len() && report.written == memory.bytes.len() as u64);
-        assert_eq!(report.segments > 0, told, "{report:?}");
+        assert_eq!(report.segments > 0, segments, "{report:?}");
         assert_eq!((report.segments_missing, report.segments_wrong), (0, 0));
         // Required by an event stream of the JDK: a chunk begins where the previous one ended, or later.
         assert!(memory.times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:?}", memory.times);
@@ -217,7 +217,7 @@ fn damage_is_reported_and_does_not_spread() {
     let size = bytes.len() / 4;
     let places: Vec<usize> = texts.iter().map(|text| find(&bytes, text).unwrap()).collect();
     let mut random = Random(17);
-    let (mut least, mut told) = (usize::MAX, 0);
+    let (mut least, mut reported) = (usize::MAX, 0);
     for round in 0..600 {
         let at = random.below(bytes.len() as u64) as usize;
         let mut damaged = bytes.clone();
@@ -246,11 +246,11 @@ fn damage_is_reported_and_does_not_spread() {
         let whole = texts.iter().filter(|text| found.contains(*text)).count();
         least = least.min(whole);
         let filler = report.segments_wrong == 0 && report.damaged == 0 && report.cut == 0;
-        told += usize::from(!filler);
+        reported += usize::from(!filler);
         // Only one kind of damage goes unnoticed: a changed filler.
         assert!(!filler || whole == texts.len(), "round {round}: silent damage at {at}: {report:?}");
     }
-    assert!(told > 300 && least < texts.len(), "{told}");
+    assert!(reported > 300 && least < texts.len(), "{reported}");
 }
 
 /// Without segments no checksum finds damage that has the form of events. Every reader must be able to open

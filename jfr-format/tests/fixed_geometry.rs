@@ -296,7 +296,7 @@ fn segments_cover_all_flushed_bytes() {
     let declared = Declared::all();
     let size = write::min_fixed_size(&declared) + 4096;
     let mut random = Random(7);
-    let (mut stream, mut next, mut told) = (Vec::new(), Some(0), Vec::new());
+    let (mut stream, mut next, mut numbers) = (Vec::new(), Some(0), Vec::new());
     for _ in 0..20 {
         let mut out = StreamOutput::new(Vec::new());
         let mut chunk =
@@ -320,11 +320,11 @@ fn segments_cover_all_flushed_bytes() {
             assert_eq!((offset as usize, size as usize), (begin, at - begin));
             assert_eq!(crc as u32, crc32(&bytes[begin..at]));
             assert_eq!(count, events);
-            told.push(number);
+            numbers.push(number);
             begin = at + walk::Bytes::new(&bytes[at..]).varint() as usize;
             events = 0;
         }
         assert_eq!(events, 0, "events behind the last segment");
     }
-    assert!(told.len() > 60 && told.iter().copied().eq(0..told.len() as u64), "{told:?}");
+    assert!(numbers.len() > 60 && numbers.iter().copied().eq(0..numbers.len() as u64), "{numbers:?}");
 }

@@ -121,10 +121,10 @@ fn damaged_size_costs_one_event() {
                 *byte = (new >> (7 * n)) as u8 & 0x7f | if n + 1 < width { 0x80 } else { 0 };
             }
             let (report, out) = repaired(&damaged);
-            let kept = total(&out);
+            let retained = total(&out);
             assert!(
-                kept == all.len() as u64 - 1,
-                "{name}: {kept} of {} events with size {size} at {at} made {new}: {report:?}",
+                retained == all.len() as u64 - 1,
+                "{name}: {retained} of {} events with size {size} at {at} made {new}: {report:?}",
                 all.len()
             );
             let lost = &report.lost[&Cause::Unreadable];

@@ -124,7 +124,7 @@ fn reassembled_parts_equal_stream_for_any_input_split() {
         let samples = parts.iter().flat_map(|p| &p.counts).filter(|c| &*c.name == "jdk.ExecutionSample");
         assert_eq!(samples.map(|c| c.events).sum::<u64>(), 45);
         // The filler of the second chunk uses no memory.
-        assert!(parts.iter().map(Part::held).sum::<usize>() + 8000 < stream.len());
+        assert!(parts.iter().map(Part::memory_bytes).sum::<usize>() + 8000 < stream.len());
     }
 }
 
@@ -151,23 +151,23 @@ fn disconnected_reader_has_complete_recording() {
             .map(|((events, bytes), event_type)| Loss { cause: "reader behind", event_type, events, bytes })
             .collect();
         let now = rest[missed - 1].now;
-        let (pieces, told) = write::complete(cut, now, &losses, 77, 77);
+        let (pieces, complete) = write::complete(cut, now, &losses, 77, 77);
         put(&mut out, &pieces);
         let head = all[..=end].iter().rev().find_map(|p| p.begins.clone()).unwrap();
         assert!(head.declares_loss_events);
-        if told {
+        if complete {
             inside += 1;
         } else {
             beside += 1;
             put(&mut out, &write::loss_chunk(&head.header, &head.metadata, now, &losses, 77, 77));
         }
         rest[missed..].iter().for_each(|part| put(&mut out, &part.pieces));
-        let (samples, notices, told) = read(out).unwrap();
-        let told: Vec<_> = told.iter().map(|(name, n)| (name.as_str(), *n as u64)).collect();
-        assert_eq!(told, [(names[0], lost(names[0]).0), (names[1], lost(names[1]).0)]);
+        let (samples, notices, losses_read) = read(out).unwrap();
+        let reported: Vec<_> = losses_read.iter().map(|(name, n)| (name.as_str(), *n as u64)).collect();
+        assert_eq!(reported, [(names[0], lost(names[0]).0), (names[1], lost(names[1]).0)]);
         let (all_samples, all_notices, _) = read(stream.clone()).unwrap();
         assert_eq!(
-            (samples + told[0].1, notices + told[1].1),
+            (samples + reported[0].1, notices + reported[1].1),
             (all_samples, all_notices),
             "cut behind part {end}"
         );

@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, hint::black_box, path::Path, sync::Arc, time::Duration};
 
-use flightline_recorder::{names::symbolize::Symbolizer, rows};
+use flightline_recorder::{Symbolizer, build_unwind_rows};
 
 fn cpu() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -32,7 +32,7 @@ fn main() {
     // SAFETY: the file does not change while it is mapped.
     let map = Arc::new(unsafe { memmap2::Mmap::map(&file) }.expect("a mapping"));
     let start = cpu();
-    let built = rows::build(&map).map_or(0, |rows| rows.len());
+    let built = build_unwind_rows(&map).map_or(0, |rows| rows.len());
     let after_rows = cpu();
     let (text, size) = text_of(Path::new(&path));
     let mut symbolizer = Symbolizer::new(&[], &[]);

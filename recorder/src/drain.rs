@@ -92,22 +92,23 @@ impl Drain {
     /// Creates the session. Opens the output as well, unless each process gets its own.
     pub fn start(mut settings: Settings, target: Target) -> Result<Drain, Error> {
         settings.check()?;
-        let on_signal = settings.dumps.as_ref().is_some_and(|policy| policy.on.contains(&Condition::Signal));
-        settings.fatal_signals.get_or_insert(on_signal || matches!(target, Target::Repository(_)));
+        let on_signal =
+            settings.output.dumps.as_ref().is_some_and(|policy| policy.on.contains(&Condition::Signal));
+        settings.processes.fatal_signals.get_or_insert(on_signal || matches!(target, Target::Repository(_)));
         let session = Session::create(&settings)?;
         let mut images = Images::new();
-        images.without_lines = settings.addresses;
+        images.without_lines = settings.stacks.addresses;
         let mut drain = Drain {
             period_ns: settings.period_ns(),
             processes: ProcessTable::new(session.dir()),
             outside: OutsideEngines::default(),
-            outputs: OutputSet::new(target, settings.sync)?,
+            outputs: OutputSet::new(target, settings.output.sync)?,
             symbols: Symbols { images, allocators: Allocators::default() },
             pacing: Pacing::new(settings.wall_ns(), monotonic_ns()),
-            exposition: Exposition::open(&settings.exposition)?,
+            exposition: Exposition::open(&settings.metrics.exposition)?,
             costs: Costs::new(&settings, monotonic_ns()),
             steering: Steering::new(&settings, session.dir()),
-            metrics: Metrics::new(settings.metrics),
+            metrics: Metrics::new(settings.metrics.interval),
             dumps: Dumps::default(),
             report: Report::default(),
             notices: UserNotices::default(),
@@ -226,7 +227,7 @@ impl Drain {
     /// After a pause or a change of engines: writes the waits up to `now`. What follows starts a new
     /// interval.
     fn change_wall(&mut self, now: u64) {
-        let (wall_ns, cpu) = (self.settings.wall_ns(), self.settings.cpu);
+        let (wall_ns, cpu) = (self.settings.wall_ns(), self.settings.cpu.enabled);
         for process in self.processes.live_mut() {
             let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { continue };
             finish_waits(process, recording, &mut self.symbols.images, &mut self.session, now);

@@ -16,7 +16,7 @@ use crate::{
     recording::{Recording, RecordingId},
     settings::labels::Label,
     settings::units::format_duration,
-    settings::{OffCpu, Settings},
+    settings::{OffCpuSettings, Settings},
 };
 
 /// Names of [`flightline_in_signal::layout::walk_end`], as they appear in recordings.
@@ -44,24 +44,27 @@ pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
         e.ticks(now).long(1).string("flightline").string(&destination);
         e.long(i64::MAX).long(0).long(start_ms).long(i64::MAX);
     });
-    let traced = |of: fn(&OffCpu) -> Option<Duration>| {
+    let traced = |of: fn(&OffCpuSettings) -> Option<Duration>| {
         settings.off_cpu.as_ref().and_then(of).map_or(String::new(), format_duration)
     };
     let values = [
-        ("event", if settings.cpu { "cpu" } else { settings.wall.map_or("", |_| "wall") }.to_owned()),
+        ("event", if settings.cpu.enabled { "cpu" } else { settings.wall.map_or("", |_| "wall") }.to_owned()),
         ("engines", settings.spec()),
         ("interval", settings.period_ns().to_string()),
-        ("engine", settings.engine.name().to_owned()),
+        ("engine", settings.cpu.engine.name().to_owned()),
         ("offCpu", traced(|o| o.switches.then_some(o.min))),
         ("syscallIo", traced(|o| o.calls)),
         ("blockIo", traced(|o| o.block)),
         ("growth", settings.off_cpu.as_ref().filter(|o| o.growth).map_or("", |_| "true").to_owned()),
-        ("budget", settings.budget.map_or(String::new(), |share| format!("{} %", share * 100.0))),
-        ("aggregate", settings.aggregate.map_or(String::new(), |time| format!("{} ms", time.as_millis()))),
-        ("depth", settings.depth.to_string()),
-        ("flush", format!("{} ms", settings.flush.as_millis())),
+        ("budget", settings.cost.budget.map_or(String::new(), |share| format!("{} %", share * 100.0))),
+        (
+            "aggregate",
+            settings.cpu.aggregate.map_or(String::new(), |time| format!("{} ms", time.as_millis())),
+        ),
+        ("depth", settings.stacks.depth.to_string()),
+        ("flush", format!("{} ms", settings.output.flush.as_millis())),
         ("ringSize", settings.ring_size().to_string()),
-        ("followChildren", settings.follow.to_string()),
+        ("followChildren", settings.processes.follow.to_string()),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     for (name, value) in values.into_iter().filter(|(_, value)| !value.is_empty()) {
@@ -113,17 +116,17 @@ pub fn labels(recording: &mut Recording, pid: u32, labels: &[Label], now_ns: u64
     }
 }
 
-/// Writes libraries mapped since the last call. `told` holds those written: recording, address, image.
+/// Writes libraries mapped since the last call. `written` holds those written: recording, address, image.
 pub fn libraries(
     modules: &ModuleMap,
     id: RecordingId,
     recording: &mut Recording,
     images: &Images,
-    told: &mut HashSet<(RecordingId, u64, u32)>,
+    written: &mut HashSet<(RecordingId, u64, u32)>,
     now_ns: u64,
 ) {
     for mapping in modules.current() {
-        if mapping.image != ANONYMOUS && told.insert((id, mapping.start, mapping.image)) {
+        if mapping.image != ANONYMOUS && written.insert((id, mapping.start, mapping.image)) {
             let name = images.get(mapping.image).path.to_string_lossy();
             library(recording, &name, (mapping.start, mapping.end), now_ns);
         }
@@ -135,14 +138,14 @@ const MANY_LIBRARIES: usize = 1 << 15;
 
 /// If too many libraries are remembered, drops those that are no longer mapped.
 pub fn forget_libraries<'a>(
-    told: &mut HashSet<(RecordingId, u64, u32)>,
+    written: &mut HashSet<(RecordingId, u64, u32)>,
     mapped: impl Iterator<Item = (RecordingId, &'a ModuleMap)>,
 ) {
-    if told.len() > MANY_LIBRARIES {
+    if written.len() > MANY_LIBRARIES {
         let mapped = mapped.flat_map(|(id, modules)| {
             modules.current().iter().map(move |mapping| (id, mapping.start, mapping.image))
         });
-        *told = mapped.filter(|library| told.contains(library)).collect();
+        *written = mapped.filter(|library| written.contains(library)).collect();
     }
 }
 
@@ -162,7 +165,7 @@ pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
     state.engines.write_losses(recording, &file.events_lost(), now_ns);
     state.engines.write_short_events(recording, &file.events_short(), now_ns);
     let accounts = !state.threads.cpu_off;
-    for thread in state.threads.list.iter_mut().filter(|t| !t.moved && !t.told.end) {
+    for thread in state.threads.list.iter_mut().filter(|t| !t.moved && !t.reported.end) {
         let constant = thread.constant(file, group, recording);
         self::thread(recording, thread, constant, accounts, !waiting, now_ns);
     }
@@ -178,8 +181,8 @@ pub fn thread(
     complete: bool,
     now_ns: u64,
 ) {
-    if !thread.told.start {
-        thread.told.start = true;
+    if !thread.reported.start {
+        thread.reported.start = true;
         let start = recording.ticks(thread.start_ns);
         recording.event(schema::THREAD_START, Some(constant), 0, |e, key| {
             e.ticks(start).key(key).key(0).key(key).key(0);
@@ -188,12 +191,12 @@ pub fn thread(
     if accounts && !thread.left_out() {
         account(recording, thread, constant, now_ns);
     }
-    thread.told.counted = thread.accounted();
+    thread.reported.counted = thread.accounted();
     if let Some(end) = thread.end_ns
-        && !thread.told.end
+        && !thread.reported.end
         && complete
     {
-        thread.told.end = true;
+        thread.reported.end = true;
         let end = recording.ticks(end);
         recording.event(schema::THREAD_END, Some(constant), 0, |e, key| {
             e.ticks(end).key(key).key(key);
@@ -207,11 +210,11 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
     let now = recording.ticks(now_ns);
     let unconfirmed = thread.unconfirmed_ns();
     let ledger = &thread.ledger;
-    let told = &mut thread.told;
+    let reported = &mut thread.reported;
     let lost = ledger.lost_total_ns().saturating_sub(unconfirmed);
     let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.stacks.by_timer];
-    if totals != told.cpu {
-        told.cpu = totals;
+    if totals != reported.cpu {
+        reported.cpu = totals;
         recording.event(schema::THREAD_CPU, Some(constant), 0, |e, key| {
             e.ticks(now).key(key);
             totals.iter().for_each(|total| {
@@ -220,20 +223,20 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
         });
     }
     for (cause, name) in NAMES.iter().enumerate() {
-        let samples = ledger.lost[cause].saturating_sub(told.lost.1[cause]);
+        let samples = ledger.lost[cause].saturating_sub(reported.lost.1[cause]);
         let unconfirmed = if cause == loss::BLOCKED { unconfirmed } else { 0 };
-        let ns = ledger.lost_ns[cause].saturating_sub(unconfirmed).saturating_sub(told.lost.0[cause]);
+        let ns = ledger.lost_ns[cause].saturating_sub(unconfirmed).saturating_sub(reported.lost.0[cause]);
         if samples == 0 && ns == 0 {
             continue;
         }
-        told.lost.1[cause] += samples;
-        told.lost.0[cause] += ns;
+        reported.lost.1[cause] += samples;
+        reported.lost.0[cause] += ns;
         recording.sample_loss(constant, name, (samples, ns), now_ns);
     }
     for (reason, name) in WALK_END_NAMES.iter().enumerate() {
-        let samples = thread.stacks.cut[reason].saturating_sub(told.cut[reason]);
+        let samples = thread.stacks.cut[reason].saturating_sub(reported.cut[reason]);
         if samples > 0 {
-            told.cut[reason] += samples;
+            reported.cut[reason] += samples;
             recording.event(schema::SAMPLE_TRUNCATED, Some(constant), name.len(), |e, key| {
                 e.ticks(now).key(key).string(name).long(samples as i64);
             });

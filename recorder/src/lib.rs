@@ -1,5 +1,7 @@
-//! **Internal to the `flightline` command, and changes with it. Programs that record themselves use the crate `flightline`**
-//! (`recorder/flightline`), which has the few items that they need.
+//! Internal to the command `flightline`, no stable API.
+//!
+//! Programs that record themselves use the crate `flightline` (`recorder/flightline`), which has the few items
+//! that they need.
 //!
 //! The part of the recorder outside the recorded program: it provides the shared memory for samples, reads
 //! it, resolves symbols, and writes JFR to a file or a pipe. A program records itself with
@@ -33,15 +35,15 @@
 
 pub mod control;
 mod cost;
-pub mod drain;
+mod drain;
 mod error;
 mod from_outside;
 mod info_events;
-pub mod loss;
-pub mod names;
+mod loss;
+mod names;
 mod os;
 mod output;
-pub mod perf_events;
+mod perf_events;
 mod process;
 pub mod program;
 mod recording;
@@ -56,16 +58,17 @@ pub use drain::Drain;
 pub use error::Error;
 /// Units of work with labels: [`Recorder::scope`].
 pub use flightline_context::{ActiveScope, InScope, Scope};
-pub use loss::Report;
+pub use loss::{Report, engine_name};
+pub use names::symbolize::{Declaration, SourceFrame, Symbolizer};
 pub use os::sigbus::survive as survive_shrinking_files;
-pub use output::sink::Target;
-pub use output::{dump, exposition, repository, sink};
+pub use output::sink::{RepositorySink, Target, path_for_process, stream};
+pub use output::{dump, repository};
 pub use run::drain_options::drain_options;
 pub use run::guard::{Builder, Recorder, Recording};
+pub use run::preload::find as find_preload_library;
 pub use run::service::Service;
-pub use run::{command, engines, helper, preload, running};
+pub use run::{command, engines, helper};
 pub use settings::{Engine, Settings};
-pub use settings::{labels, schedule, units};
 #[cfg(feature = "fuzzing")]
 pub use shared_memory::journal;
-pub use shared_memory::rows;
+pub use shared_memory::rows::build as build_unwind_rows;

@@ -9,7 +9,7 @@ use flightline_in_signal::layout::{
     unrecorded as reason, walk_end,
 };
 
-use crate::{process::Process, process::thread::Thread, recording::Recording, settings::OffCpu};
+use crate::{process::Process, process::thread::Thread, recording::Recording, settings::OffCpuSettings};
 
 /// Totals of a recording.
 #[derive(Debug, Default, Clone)]
@@ -98,7 +98,7 @@ pub struct TracepointTotals {
     /// requested.
     pub kernel_io: Option<(u64, u64)>,
     /// The events that were requested.
-    pub settings: Option<OffCpu>,
+    pub settings: Option<OffCpuSettings>,
 }
 
 /// The largest part of a stack that is copied with a sample from outside, in bytes: with the longest chain, a record still fits into 64 KiB.
@@ -329,7 +329,7 @@ impl TracepointTotals {
 
     /// Returns the noun for `count` calls, requests and growths, depending on which of them were requested.
     fn kernel_io_name(&self, count: u64) -> String {
-        let requested = |is_on: fn(&OffCpu) -> bool| self.settings.as_ref().is_none_or(is_on);
+        let requested = |is_on: fn(&OffCpuSettings) -> bool| self.settings.as_ref().is_none_or(is_on);
         let all = [
             (requested(|o| o.calls.is_some()), "call"),
             (requested(|o| o.block.is_some()), "request"),
@@ -358,15 +358,6 @@ fn count(n: u64, what: &str) -> String {
 fn seconds(ns: u64) -> String {
     let s = ns as f64 / 1e9;
     if s < 1.0 { format!("{:.1} ms", s * 1e3) } else { format!("{s:.2} s") }
-}
-
-/// Formats a size with a unit.
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} bytes"),
-        10_000..10_000_000 => format!("{} kB", bytes / 1000),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
-    }
 }
 
 /// Returns the message that a program could not be recorded.
@@ -444,8 +435,8 @@ mod tests {
     #[test]
     fn tracepoint_events_are_named_after_the_selected_engines() {
         let second = Some(std::time::Duration::from_secs(1));
-        let told = |calls, block, growth, count| {
-            let settings = OffCpu { calls, block, growth, ..OffCpu::default() };
+        let text = |calls, block, growth, count| {
+            let settings = OffCpuSettings { calls, block, growth, ..OffCpuSettings::default() };
             let report = Report {
                 cpu: CpuTotals { off: true, ..CpuTotals::default() },
                 tracepoints: TracepointTotals {
@@ -457,10 +448,10 @@ mod tests {
             };
             report.to_string()
         };
-        assert_eq!(told(None, None, true, 84), "84 growths of memory");
-        assert_eq!(told(None, None, true, 1), "1 growth of memory");
-        assert_eq!(told(second, second, false, 3), "3 calls and requests");
-        assert_eq!(told(second, second, true, 3), "3 calls, requests and growths of memory");
+        assert_eq!(text(None, None, true, 84), "84 growths of memory");
+        assert_eq!(text(None, None, true, 1), "1 growth of memory");
+        assert_eq!(text(second, second, false, 3), "3 calls and requests");
+        assert_eq!(text(second, second, true, 3), "3 calls, requests and growths of memory");
         let mut kinds = Report::default();
         kinds.cpu.off = true;
         let trace = NAMES_OF_EVENTS.iter().position(|name| *name == "trace").unwrap();
@@ -490,9 +481,9 @@ mod tests {
     fn advice_omits_options_that_are_in_use() {
         let mut report = Report::default();
         report.tracepoints.off_cpu = Some((1000, 101));
-        report.tracepoints.settings = Some(OffCpu::default());
+        report.tracepoints.settings = Some(OffCpuSettings::default());
         assert!(report.advice().is_some_and(|said| !said.contains("-p ")));
-        report.tracepoints.settings = Some(OffCpu { all: true, ..OffCpu::default() });
+        report.tracepoints.settings = Some(OffCpuSettings { all: true, ..OffCpuSettings::default() });
         assert!(report.advice().is_some_and(|said| said.contains("-p selects single programs")));
     }
 }

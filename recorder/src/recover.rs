@@ -267,8 +267,13 @@ fn begin(session: &Path, file: &ProcFile, settings: &Settings) -> Result<Option<
     // The setting that allows arguments to be recorded is not known here, so redact them.
     info_events::process(&mut recording, &file.info(), true, mono);
     let commit = Commit { batch: 0, path, chunk_at: 0, len: 0, header: [0; header::LEN] };
-    let left =
-        Left { pid: file.pid, origin_ns, commit, kept: Vec::new(), copied: std::collections::HashMap::new() };
+    let left = Left {
+        pid: file.pid,
+        origin_ns,
+        commit,
+        records: Vec::new(),
+        copied: std::collections::HashMap::new(),
+    };
     Ok(Some((left, recording)))
 }
 
@@ -327,9 +332,9 @@ impl Process {
         let key = self.file.key();
         self.state.modules.read_log(&self.file, images);
         self.state.modules.read_saved(&self.file, images);
-        for kept in left.kept.iter().filter(|k| k.process == key) {
-            let payload: Vec<AtomicU64> = kept.payload.iter().map(|w| AtomicU64::new(*w)).collect();
-            self.take_record(kept.kind, &payload, recording, images, now_ns);
+        for record in left.records.iter().filter(|k| k.process == key) {
+            let payload: Vec<AtomicU64> = record.payload.iter().map(|w| AtomicU64::new(*w)).collect();
+            self.take_record(record.kind, &payload, recording, images, now_ns);
         }
         if let Some(place) = left.copied.get(&key) {
             self.file.skip_to(*place);

@@ -146,18 +146,22 @@ impl Session {
             drain_pid: AtomicU32::new(std::process::id()),
             stop: AtomicU32::new(0),
             period_ns: AtomicU64::new(settings.period_ns()),
-            engine: settings.engine.code(),
-            max_depth: settings.depth,
+            engine: settings.cpu.engine.code(),
+            max_depth: settings.stacks.depth,
             ring_bytes: settings.ring_size(),
             thread_slots: settings::THREAD_SLOTS,
-            flags: if settings.follow { session_flags::FOLLOW } else { 0 }
-                | if settings.measure { session_flags::MEASURE } else { 0 }
-                | if settings.fatal_signals == Some(true) { session_flags::FATAL_SIGNALS } else { 0 },
+            flags: if settings.processes.follow { session_flags::FOLLOW } else { 0 }
+                | if settings.cost.measure { session_flags::MEASURE } else { 0 }
+                | if settings.processes.fatal_signals == Some(true) {
+                    session_flags::FATAL_SIGNALS
+                } else {
+                    0
+                },
             rows_bytes: settings.rows_size(),
             start_mono_ns: clock::monotonic_ns(),
             seed: random(),
             processes: AtomicU64::new(0),
-            aggregate_ns: AtomicU64::new(settings.aggregate_ns().unwrap_or(0)),
+            aggregate_ns: AtomicU64::new(settings.cpu.aggregate_ns().unwrap_or(0)),
             processes_gone: AtomicU64::new(0),
             processes_refused: AtomicU64::new(0),
             most_processes: most_processes(dir, settings.ring_size()),
@@ -165,9 +169,9 @@ impl Session {
             flush_done: AtomicU64::new(0),
             engines: AtomicU32::new(if settings.schedule.waits() { 0 } else { settings.engine_bits() }),
             paused: AtomicU32::new(u32::from(settings.schedule.waits())),
-            alloc_bytes: AtomicU64::new(settings.alloc.unwrap_or(0)),
-            lock_ns: AtomicU64::new(ns(settings.lock)),
-            io_ns: AtomicU64::new(ns(settings.io)),
+            alloc_bytes: AtomicU64::new(settings.alloc.interval_bytes.unwrap_or(0)),
+            lock_ns: AtomicU64::new(ns(settings.calls.lock)),
+            io_ns: AtomicU64::new(ns(settings.calls.io)),
             wall_ns: AtomicU64::new(ns(settings.wall)),
             event_count: AtomicU32::new(specs.len().min(MAX_EVENTS) as u32),
             control: AtomicU32::new(0),
@@ -230,13 +234,13 @@ impl Session {
         &self.events
     }
 
-    /// Allocates slots for the perf events `wanted`; [`Session::change`] then selects them for recording. An
+    /// Allocates slots for the perf `events`; [`Session::change`] then selects them for recording. An
     /// event never loses its slot, because samples of it may still be in a ring.
     ///
     /// # Errors
     /// An event cannot be recorded on this machine, or no slot is left.
-    pub fn place_events(&mut self, wanted: &[PerfEvent]) -> Result<(), Error> {
-        let new: Vec<PerfEvent> = wanted.iter().filter(|e| !self.events.contains(e)).cloned().collect();
+    pub fn place_events(&mut self, events: &[PerfEvent]) -> Result<(), Error> {
+        let new: Vec<PerfEvent> = events.iter().filter(|e| !self.events.contains(e)).cloned().collect();
         let specs = perf_events::specs(&new)?;
         if self.events.len() + new.len() > MAX_EVENTS {
             let problem = format!(
@@ -271,8 +275,8 @@ impl Session {
         let io = self.word(|p| unsafe { &raw const (*p).io_ns });
         // SAFETY: as above.
         let wall = self.word(|p| unsafe { &raw const (*p).wall_ns });
-        alloc.store(settings.alloc.unwrap_or(0), Ordering::Relaxed);
-        for (word, time) in [(lock, settings.lock), (io, settings.io), (wall, settings.wall)] {
+        alloc.store(settings.alloc.interval_bytes.unwrap_or(0), Ordering::Relaxed);
+        for (word, time) in [(lock, settings.calls.lock), (io, settings.calls.io), (wall, settings.wall)] {
             word.store(ns(time), Ordering::Relaxed);
         }
         // SAFETY: as above.
@@ -305,10 +309,10 @@ impl Session {
         self.word(|p| unsafe { &raw const (*p).flush_wanted }).load(Ordering::Acquire)
     }
 
-    /// Reports to programs that everything up to request `wanted` has been written.
-    pub fn flush_done(&self, wanted: u64) {
+    /// Reports to programs that everything up to `request` has been written.
+    pub fn flush_done(&self, request: u64) {
         // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).flush_done }).store(wanted, Ordering::Release);
+        self.word(|p| unsafe { &raw const (*p).flush_done }).store(request, Ordering::Release);
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use check::Stream;
-use flightline_recorder::sink::stream::{Broadcast, Link, MOST_READERS};
+use flightline_recorder::stream::{Broadcast, Link, MOST_READERS};
 use jfr_format::{
     ids::{FileOffset, Ticks},
     metadata::Declared,
@@ -221,7 +221,7 @@ fn stalled_reader_does_not_affect_others() {
                     source.fan().push();
                 }
             }
-            let most = source.fan().readers().iter().map(|r| r.held()).max().unwrap();
+            let most = source.fan().readers().iter().map(|r| r.memory_bytes()).max().unwrap();
             assert!(most < QUEUE + 2 * 12_000, "{most} bytes wait");
             assert!(!source.fan().full());
         }
@@ -258,7 +258,7 @@ fn single_reader_never_loses_events() {
             source.segment(3, 400);
             written += 1;
         }
-        assert!(source.fan().readers()[0].held() < QUEUE + 14_000);
+        assert!(source.fan().readers()[0].memory_bytes() < QUEUE + 14_000);
     }
     assert!(written > 20, "{written}");
     source.end(&mut [&mut alone]);
@@ -279,7 +279,7 @@ fn relay_drops_events_even_for_single_reader() {
                 source.fan().push();
             }
         }
-        assert!(source.fan().readers()[0].held() < QUEUE + 14_000);
+        assert!(source.fan().readers()[0].memory_bytes() < QUEUE + 14_000);
     }
     source.end(&mut [&mut alone]);
     let stream = alone.checked();
@@ -319,7 +319,7 @@ fn dead_reader_is_removed_and_unread_events_are_reported() {
     source.segment(5, 10);
     assert!(source.fan().full() && source.fan().has_no_reader() && !source.fan().wants_chunk());
     let mut got = 0;
-    let mut told = 0;
+    let mut reported = 0;
     for round in 0..50 {
         let mut taker = Taker::pipe(source.fan());
         source.next_chunk();
@@ -328,7 +328,7 @@ fn dead_reader_is_removed_and_unread_events_are_reported() {
         }
         // It has read some whole segments, and the pipe contains more.
         taker.take(if round % 2 == 0 { usize::MAX } else { 2000 * (round % 7) });
-        assert!(source.fan().readers()[0].held() > 0);
+        assert!(source.fan().readers()[0].memory_bytes() > 0);
         taker.from = None;
         // A child that another test forks holds the other end too, until it execs.
         let mut gone = source.fan().push();
@@ -343,9 +343,9 @@ fn dead_reader_is_removed_and_unread_events_are_reported() {
         assert_eq!(gone[0].error.kind(), io::ErrorKind::BrokenPipe);
         assert!(source.fan().has_no_reader() && source.fan().waiting() == 0);
         got += taker.got.len();
-        told += 1;
+        reported += 1;
     }
-    assert!(got > 0 && told == 50);
+    assert!(got > 0 && reported == 50);
     let lost = source.fan().status().nobody;
     assert!(lost.1 > 0);
     let mut last = Taker::socket(source.fan());
@@ -363,7 +363,7 @@ fn dead_reader_is_removed_and_unread_events_are_reported() {
 #[test]
 fn received_and_reported_lost_events_equal_all_events() {
     let mut source = Source::new(Broadcast::new(1 << 20), 12_000);
-    let (mut samples, mut told) = (0, 0);
+    let (mut samples, mut reported) = (0, 0);
     for _ in 0..30 {
         // No reader is connected for a while.
         for _ in 0..5 {
@@ -384,10 +384,10 @@ fn received_and_reported_lost_events_equal_all_events() {
         source.fan().push();
         let stream = taker.checked();
         samples += stream.count(SAMPLE);
-        told += stream.lost(SAMPLE);
+        reported += stream.lost(SAMPLE);
     }
-    assert_eq!(samples + told, source.samples);
-    assert_eq!(told, 30 * 15);
+    assert_eq!(samples + reported, source.samples);
+    assert_eq!(reported, 30 * 15);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use flightline_recorder::names::symbolize::Symbolizer;
+use flightline_recorder::Symbolizer;
 
 /// The oracle's frames of an address: function and line, innermost first; line 0 if it is unknown.
 type Frames = Vec<(String, u32)>;

@@ -20,7 +20,9 @@ use flightline_recorder::{Drain, Report, Settings, Target};
 use fake_program::{Fake, RING, SLOTS};
 
 fn settings() -> Settings {
-    Settings { period: std::time::Duration::from_millis(1), ..Settings::default() }
+    let mut settings = Settings::default();
+    settings.cpu.period = std::time::Duration::from_millis(1);
+    settings
 }
 
 fn drain(dir: &Path) -> Drain {
@@ -39,13 +41,13 @@ struct Parked {
 
 impl Parked {
     fn new(count: usize) -> Parked {
-        let (told, tids) = mpsc::channel();
+        let (sender, tids) = mpsc::channel();
         let (until_dropped, dropped) = mpsc::channel::<()>();
         let dropped = Arc::new(Mutex::new(dropped));
         for _ in 0..count {
-            let (told, dropped) = (told.clone(), Arc::clone(&dropped));
+            let (sender, dropped) = (sender.clone(), Arc::clone(&dropped));
             std::thread::spawn(move || {
-                told.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+                sender.send(nix::unistd::gettid().as_raw() as u32).unwrap();
                 let _ = dropped.lock().unwrap().recv();
             });
         }

@@ -14,7 +14,8 @@ const PERIOD_NS: u64 = 100_000;
 /// Starts a drain with chunks of 2 MiB, of which eight are retained.
 fn drain(dir: &Path) -> Drain {
     let repository = Repository { max_size: Some(16 << 20), ..Repository::new(dir.join("repository")) };
-    let settings = Settings { period: Duration::from_nanos(PERIOD_NS), ..Settings::default() };
+    let mut settings = Settings::default();
+    settings.cpu.period = Duration::from_nanos(PERIOD_NS);
     Drain::start(settings, Target::Repository(repository)).unwrap()
 }
 

@@ -15,12 +15,9 @@ use std::{
 use clap::{Args, Subcommand, ValueHint};
 use flightline_recorder::{
     Error,
-    control::{
-        Condition, TargetProcess,
-        client::{ask, ask_within},
-    },
+    control::{Condition, TargetProcess, ask, ask_within},
     session,
-    units::duration,
+    settings::units::duration,
 };
 use serde_json::{Value, json};
 
@@ -310,16 +307,16 @@ pub struct ScheduleArgs {
     duration: Option<Duration>,
     /// Start recording when flightline receives this signal (USR1), or when this file (with a slash) appears
     #[arg(long, value_name = "SIGNAL|FILE")]
-    start_on: Option<flightline_recorder::schedule::Trigger>,
+    start_on: Option<flightline_recorder::settings::schedule::Trigger>,
     /// Stop recording at this signal or file; a signal only pauses if another one starts the recording
     #[arg(long, value_name = "SIGNAL|FILE")]
-    stop_on: Option<flightline_recorder::schedule::Trigger>,
+    stop_on: Option<flightline_recorder::settings::schedule::Trigger>,
 }
 
 impl ScheduleArgs {
     /// Returns the recorder's setting.
-    pub fn schedule(&self) -> flightline_recorder::schedule::Schedule {
-        flightline_recorder::schedule::Schedule {
+    pub fn schedule(&self) -> flightline_recorder::settings::schedule::Schedule {
+        flightline_recorder::settings::schedule::Schedule {
             delay: self.delay,
             duration: self.duration,
             start_on: self.start_on.clone(),

@@ -88,10 +88,12 @@ mod tests {
     use flightline_recorder::{
         Engine, Settings, drain_options,
         dump::{Condition, Policy},
-        exposition::Places,
-        schedule::{Schedule, Trigger},
-        settings::{Spans, ThreadSelection},
-        sink::stream,
+        settings::{
+            AllocSettings, CostSettings, CpuSettings, ExpositionSettings, MetricsSettings, OutputSettings,
+            ProcessSettings, Spans, StackSettings, ThreadSelection,
+            schedule::{Schedule, Trigger},
+        },
+        stream,
     };
 
     use crate::args::{Cli, Command};
@@ -124,46 +126,52 @@ mod tests {
         dumps.last = Some(Duration::from_secs(300));
         dumps.keep = 3;
         let settings = Settings {
-            engine: Engine::PerfUser,
-            budget: Some(0.005),
-            addresses: true,
-            exposition: Places { file: Some("/tmp/m.prom".into()), listen: "127.0.0.1:9464".parse().ok() },
-            live_interval: Duration::from_secs(90),
-            depth: 77,
-            flush: Duration::from_millis(300),
-            stream: stream::Options {
-                queue_bytes: 1 << 20,
-                pipe_bytes: Some(1 << 16),
-                token: None,
-                anywhere: true,
+            cpu: CpuSettings { engine: Engine::PerfUser, ..settings.cpu },
+            alloc: AllocSettings { live_interval: Duration::from_secs(90), ..settings.alloc },
+            metrics: MetricsSettings {
+                exposition: ExpositionSettings {
+                    file: Some("/tmp/m.prom".into()),
+                    listen: "127.0.0.1:9464".parse().ok(),
+                },
+                ..settings.metrics
             },
-            sync: true,
-            overwrite: true,
-            ring_bytes: Some(1 << 20),
-            follow: false,
-            threads: Some(threads),
-            redact_args: true,
-            fatal_signals: Some(false),
+            stacks: StackSettings { depth: 77, addresses: true },
             spans: Spans::All,
-            labels: vec![("zone".into(), "eu-1".into()), ("a/b".into(), String::new())],
+            processes: ProcessSettings {
+                follow: false,
+                threads: Some(threads),
+                redact_args: true,
+                fatal_signals: Some(false),
+                labels: vec![("zone".into(), "eu-1".into()), ("a/b".into(), String::new())],
+                ..settings.processes
+            },
+            output: OutputSettings {
+                flush: Duration::from_millis(300),
+                stream: stream::Options {
+                    queue_bytes: 1 << 20,
+                    pipe_bytes: Some(1 << 16),
+                    token: None,
+                    anywhere: true,
+                },
+                sync: true,
+                overwrite: true,
+                dumps: Some(dumps),
+            },
+            cost: CostSettings { budget: Some(0.005), ring_bytes: Some(1 << 20), measure: true },
             schedule: Schedule {
                 delay: Some(Duration::from_secs(2)),
                 duration: Some(Duration::from_secs(60)),
                 start_on: Some(Trigger::File("/run/go".into())),
                 stop_on: Some("USR2".parse().unwrap()),
             },
-            dumps: Some(dumps),
-            measure: true,
             ..settings
         };
         assert_eq!(format!("{:?}", parsed(&settings)), format!("{settings:?}"));
-        let aggregated = Settings {
-            aggregate: Some(Duration::from_secs(10)),
-            aggregate_lines: true,
-            flush: Duration::from_secs(10),
-            metrics: Some(Duration::from_secs(10)),
-            ..Settings::default()
-        };
+        let mut aggregated = Settings::default();
+        aggregated.cpu.aggregate = Some(Duration::from_secs(10));
+        aggregated.cpu.aggregate_lines = true;
+        aggregated.output.flush = Duration::from_secs(10);
+        aggregated.metrics.interval = Some(Duration::from_secs(10));
         assert_eq!(format!("{:?}", parsed(&aggregated)), format!("{aggregated:?}"));
     }
 }

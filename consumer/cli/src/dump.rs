@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::cut::part;
-use flightline_recorder::control::{Condition, Finder, TargetProcess, client::ask_within};
+use flightline_recorder::control::{Condition, Finder, TargetProcess, ask_within};
 use flightline_recorder::dump::{Chunks, Dumped, files};
-use flightline_recorder::loss::size;
 use flightline_recorder::repository::Owner;
-use flightline_recorder::units::duration;
-use flightline_recorder::{session, sink};
+use flightline_recorder::settings::units::duration;
+use flightline_recorder::settings::units::format_bytes;
+use flightline_recorder::{path_for_process, session};
 use jfr_format::edit::{self, Part, Source};
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let mut outcome = Outcome::Whole;
     for (group, copies) in &copies {
         let pid = group.first().map_or(0, |recorded| recorded.pid);
-        let output = sink::path_for_process(&args.output, pid);
+        let output = path_for_process(&args.output, pid);
         let exact = since.filter(|_| !args.whole_chunks && (args.exact || !is_stdout(&output)));
         let dumped = write(args, copies, &output, exact)?;
         for problem in &copies.all.problems {
@@ -142,7 +142,7 @@ fn tell(output: &Path, dumped: Dumped) {
         "wrote {}: {seconds:.1} s in {}, {}",
         talk::shown_output(output),
         count(dumped.chunks, "chunk"),
-        size(dumped.bytes)
+        format_bytes(dumped.bytes)
     ));
 }
 

@@ -6,8 +6,7 @@ use clap::{Args, ValueHint};
 use flightline_recorder::{
     Error,
     dump::{Condition, KEEP, Policy},
-    schedule::Trigger,
-    units::duration,
+    settings::{schedule::Trigger, units::duration},
 };
 
 /// When and where to copy.

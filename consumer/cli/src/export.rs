@@ -14,7 +14,7 @@ use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::live::{Choice, Feed, Item, Options};
 use flightline_export::send::Target;
 use flightline_export::{Attributes, Batch, Collector, Counts, Inferring, hdps, otlp, pprof};
-use flightline_recorder::units::{bytes, duration};
+use flightline_recorder::settings::units::{bytes, duration};
 use prost::Message;
 use regex::Regex;
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use flightline_recorder::engines;
 use flightline_recorder::settings::ENGINES;
-use flightline_recorder::{engines, perf_events};
 
 use crate::{Outcome, output};
 
@@ -47,13 +47,13 @@ pub fn run() -> Result<Outcome> {
         line(&mut out, option.name, option.about, &state);
     }
     out += "\nPerf events (-e NAME[@COUNT], a sample each COUNT events):\n";
-    for event in perf_events::list() {
+    for event in engines::list_perf_events() {
         let limited = event.user_only.then_some("without what happens in the kernel");
         line(&mut out, &event.name, event.about, &state(event.refused.as_deref(), limited));
     }
     out += "\nFunctions (--trace FUNCTION:TIME):\n";
     let about = "calls that take longer, by the processor's breakpoints: two functions at once";
-    line(&mut out, "--trace", about, &state(perf_events::trace_refused().as_deref(), None));
+    line(&mut out, "--trace", about, &state(engines::trace_refused().as_deref(), None));
     output::text(Path::new("-"), |to| to.write_all(out.as_bytes()))?;
     Ok(if best.is_some() { Outcome::Whole } else { Outcome::Partial })
 }

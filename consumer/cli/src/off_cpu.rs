@@ -5,8 +5,10 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use flightline_recorder::{
     Error, Settings,
-    settings::{OffCpu, Spans},
-    units::{bytes, duration},
+    settings::{
+        OffCpuSettings, Spans,
+        units::{bytes, duration},
+    },
 };
 
 use crate::record::SamplingArgs;
@@ -66,20 +68,20 @@ impl OffCpuArgs {
         if self.off_cpu.is_none() && self.syscall_io.is_none() && self.block_io.is_none() && !self.growth {
             return Ok(settings);
         }
-        let new = OffCpu::default();
+        let new = OffCpuSettings::default();
         let wrong = |problem: &str| Error::Setting { name: "off-cpu", problem: problem.to_owned() };
         if self.all_processes && sampling.names_events() {
             return Err(wrong(
                 "of all processes only what tracepoints tell is recorded: leave -e away, or name processes by -p",
             ));
         }
-        if self.syscall_io.is_some() && settings.io.is_some() {
+        if self.syscall_io.is_some() && settings.calls.io.is_some() {
             return Err(Error::Setting {
                 name: "syscall-io",
                 problem: "-e io records the same calls: leave one of them away".into(),
             });
         }
-        let off_cpu = OffCpu {
+        let off_cpu = OffCpuSettings {
             switches: self.off_cpu.is_some(),
             calls: self.syscall_io,
             block: self.block_io,
@@ -95,9 +97,10 @@ impl OffCpuArgs {
             rate: self.off_cpu_rate,
         };
         off_cpu.check()?;
-        let cpu = settings.cpu && !self.all_processes;
+        let mut settings = settings;
+        settings.cpu.enabled &= !self.all_processes;
         // A thread may have waited, read or written in spans without samples.
         let spans = sampling.spans.unwrap_or(Spans::All);
-        Ok(Settings { off_cpu: Some(off_cpu), cpu, spans, ..settings })
+        Ok(Settings { off_cpu: Some(off_cpu), spans, ..settings })
     }
 }

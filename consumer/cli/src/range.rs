@@ -80,7 +80,7 @@ pub fn check(range: &RangeArgs) -> Result<()> {
 /// # Errors
 /// Returns an error if the text is not a duration.
 pub fn micros(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::units::duration(text))
+    text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::settings::units::duration(text))
 }
 
 /// Parses a duration; without a unit in ms, as in bcc's `fileslower`.
@@ -88,7 +88,7 @@ pub fn micros(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// Returns an error if the text is not a duration.
 pub fn millis(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::units::duration(text))
+    text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::settings::units::duration(text))
 }
 
 /// Time range of recordings in files.

@@ -13,14 +13,15 @@ use std::{
 use clap::{Args, Parser, ValueEnum, ValueHint};
 use flightline_recorder::{
     Engine, Error, Settings, Target,
-    command::{Ended, Recorded, record},
+    command::{Ended, Recorded, record, record_running},
     dump::Condition,
-    exposition::Places,
-    labels, loss, preload,
+    find_preload_library,
     repository::{self, Repository},
-    running::watch,
-    settings::{DEFAULT_DEPTH, DEFAULT_RATE, Spans, ThreadSelection},
-    units::{bytes, duration, percent},
+    settings::{
+        AllocSettings, CostSettings, CpuSettings, DEFAULT_DEPTH, DEFAULT_RATE, ExpositionSettings,
+        MetricsSettings, OutputSettings, ProcessSettings, Spans, StackSettings, ThreadSelection, labels,
+        units::{bytes, duration, format_bytes, percent},
+    },
 };
 use tempfile::TempDir;
 
@@ -233,7 +234,7 @@ pub struct SamplingArgs {
     /// Label to write to every chunk, such as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host,
     /// service (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are
     /// detected
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
     label: Vec<(String, String)>,
     #[command(flatten)]
     stream: StreamArgs,
@@ -261,12 +262,38 @@ enum EngineArg {
     Itimer,
 }
 
+impl From<EngineArg> for Engine {
+    fn from(argument: EngineArg) -> Engine {
+        match argument {
+            EngineArg::Auto => Engine::Auto,
+            EngineArg::Perf => Engine::Perf,
+            EngineArg::PerfUser => Engine::PerfUser,
+            EngineArg::Timer => Engine::Timer,
+            EngineArg::Itimer => Engine::ProcessTimer,
+        }
+    }
+}
+
 impl SamplingArgs {
-    fn exposition(&self) -> Result<Places, Error> {
+    fn exposition(&self) -> Result<ExpositionSettings, Error> {
         let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Error::io("find", path, e));
-        Ok(Places {
+        Ok(ExpositionSettings {
             file: self.metrics_file.as_ref().map(absolute).transpose()?,
             listen: self.metrics_listen,
+        })
+    }
+
+    fn processes(&self) -> Result<ProcessSettings, Error> {
+        Ok(ProcessSettings {
+            follow: !self.no_follow,
+            threads: match self.threads.is_empty() {
+                true => None,
+                false => Some(ThreadSelection::parse(&self.threads)?),
+            },
+            redact_args: self.redact_args,
+            fatal_signals: self.fatal_signals,
+            labels: self.label.clone(),
+            ..ProcessSettings::default()
         })
     }
 
@@ -287,40 +314,31 @@ impl SamplingArgs {
             _ => Settings::default().without_engines(),
         };
         let mut settings = Settings {
-            period,
-            engine: match self.engine {
-                EngineArg::Auto => Engine::Auto,
-                EngineArg::Perf => Engine::Perf,
-                EngineArg::PerfUser => Engine::PerfUser,
-                EngineArg::Timer => Engine::Timer,
-                EngineArg::Itimer => Engine::ProcessTimer,
+            cpu: CpuSettings {
+                period,
+                engine: self.engine.into(),
+                aggregate: self.aggregate,
+                aggregate_lines: self.aggregate_lines,
+                ..engines.cpu
             },
-            budget: self.budget,
-            depth: self.depth,
-            sync: self.sync,
-            overwrite: self.force,
-            stream: self.stream.options()?,
-            flush: self.flush.or(self.aggregate).unwrap_or(Duration::from_secs(1)),
-            aggregate: self.aggregate,
-            aggregate_lines: self.aggregate_lines,
-            addresses: self.addresses,
-            // Metrics for every second would need more space than the samples.
-            metrics: self.aggregate.or(engines.metrics),
-            exposition: self.exposition()?,
-            live_interval: self.live_interval,
-            ring_bytes: self.ring_size,
-            follow: !self.no_follow,
-            threads: match self.threads.is_empty() {
-                true => None,
-                false => Some(ThreadSelection::parse(&self.threads)?),
+            alloc: AllocSettings { live_interval: self.live_interval, ..engines.alloc },
+            metrics: MetricsSettings {
+                // Metrics for every second would need more space than the samples.
+                interval: self.aggregate.or(engines.metrics.interval),
+                exposition: self.exposition()?,
             },
-            redact_args: self.redact_args,
-            fatal_signals: self.fatal_signals,
+            stacks: StackSettings { depth: self.depth, addresses: self.addresses },
             spans: self.spans.unwrap_or_default(),
-            labels: self.label.clone(),
+            processes: self.processes()?,
+            output: OutputSettings {
+                flush: self.flush.or(self.aggregate).unwrap_or(Duration::from_secs(1)),
+                stream: self.stream.options()?,
+                sync: self.sync,
+                overwrite: self.force,
+                dumps: self.dumps.policy()?,
+            },
+            cost: CostSettings { budget: self.budget, ring_bytes: self.ring_size, measure: self.measure },
             schedule: self.schedule.schedule(),
-            dumps: self.dumps.policy()?,
-            measure: self.measure,
             best_effort: self.all,
             ..engines
         };
@@ -331,7 +349,8 @@ impl SamplingArgs {
             settings.add_trace(function)?;
         }
         // A panic is detected where it is thrown.
-        settings.throw |= settings.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
+        settings.calls.throw |=
+            settings.output.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
         settings.check()?;
         Ok(settings)
     }
@@ -355,12 +374,12 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     args.attach.end_with_agent();
-    let settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
-    let settings = Settings { outside: args.attach.outside, ..settings };
+    let mut settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
+    settings.processes.outside = args.attach.outside;
     // Each process reads its own environment; report errors in this one too.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
     if args.dormant {
-        match run_dormant(&preload::find(EMBEDDED)?, &args.command)? {}
+        match run_dormant(&find_preload_library(EMBEDDED)?, &args.command)? {}
     }
     let stdout = args.output.as_deref() == Some(Path::new("-"));
     if stdout && std::io::stdout().is_terminal() {
@@ -398,7 +417,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
             false => targets::with_descendants(&args.attach.pid),
             true => targets::pids(&args.attach.pid),
         };
-        let ended = watch(&mut find, settings, target, &mut say)?;
+        let ended = record_running(&mut find, settings, target, &mut say)?;
         return conclude(args, &ended, stdout, &path, scratch);
     }
     let (program, arguments) = args
@@ -408,7 +427,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     let recorded = Recorded {
         program: program.clone(),
         arguments: arguments.to_vec(),
-        preload: preload::find(EMBEDDED)?,
+        preload: find_preload_library(EMBEDDED)?,
         stdout_to_stderr: stdout,
         wait_for_children: args.wait,
     };
@@ -433,7 +452,7 @@ fn conclude(
         None => Ok(None),
     };
     if !args.quiet {
-        let size = loss::size(ended.report.output.bytes);
+        let size = format_bytes(ended.report.output.bytes);
         let place = match (&drawn, &scratch) {
             // The recording is removed with its folder.
             (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
-use flightline_recorder::sink::stream::{Address, StreamSink, Token};
+use flightline_recorder::stream::{Address, StreamSink, Token};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
@@ -244,7 +244,7 @@ fn report(sink: &StreamSink) -> Value {
     json!({
         "output": sink.path(),
         "readers": status.ever,
-        "bytesWritten": status.taken,
+        "bytesWritten": status.accepted_bytes,
         "lost": { "bytes": status.lost.0, "events": status.lost.1 },
         "readByNobody": { "bytes": status.nobody.0, "events": status.nobody.1 },
     })

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use flightline_recorder::control::client::ask_within;
-use flightline_recorder::loss::size;
+use flightline_recorder::control::ask_within;
 use flightline_recorder::repository::{Owner, chunks};
 use flightline_recorder::session::{self, OnMachine};
+use flightline_recorder::settings::units::format_bytes;
 use serde_json::{Value, json};
 
 use crate::{Outcome, output};
@@ -174,7 +174,7 @@ fn table(rows: &[Row]) -> String {
     };
     line(&mut out, ["USER", "STATE", "RECORDER", "PID", "PROGRAM", "SIZE", "PATH"]);
     for row in rows {
-        let (recorder, pid, bytes) = (or_dash(row.recorder), or_dash(row.pid), size(row.bytes));
+        let (recorder, pid, bytes) = (or_dash(row.recorder), or_dash(row.pid), format_bytes(row.bytes));
         let name = if row.name.is_empty() { "-" } else { &row.name };
         line(
             &mut out,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_export::send::Target;
-use flightline_recorder::units::{bytes, duration};
+use flightline_recorder::settings::units::{bytes, duration};
 use flightline_service::forward::{Kind, To};
 use flightline_service::local::Agents;
 use flightline_service::log::{self, Level, Log};

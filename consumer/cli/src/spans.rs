@@ -69,7 +69,7 @@ pub struct SpansArgs {
     inferred: bool,
     /// Minimum duration of an inferred span
     #[arg(long, value_name = "SPAN", default_value = "0ms", requires = "inferred")]
-    #[arg(value_parser = flightline_recorder::units::duration)]
+    #[arg(value_parser = flightline_recorder::settings::units::duration)]
     min_duration: Duration,
     /// Exclude matching functions from inferred spans, as class.function or library.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use flightline_recorder::loss::size;
+use flightline_recorder::settings::units::format_bytes;
 use serde_json::Value;
 
 use crate::ctl::files;
@@ -126,7 +126,7 @@ fn ring(process: &Value) -> String {
 }
 
 fn bytes(value: &Value) -> String {
-    size(value.as_u64().unwrap_or(0))
+    format_bytes(value.as_u64().unwrap_or(0))
 }
 
 fn word(value: &Value) -> &str {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use flightline_recorder::{
     Error,
-    sink::stream::{Options, QUEUES, Token},
-    units::bytes,
+    settings::units::bytes,
+    stream::{Options, Token},
 };
 
 /// How a stream is written.
@@ -29,16 +29,14 @@ pub struct StreamArgs {
 impl StreamArgs {
     /// Returns the recorder's options.
     pub fn options(&self) -> Result<Options, Error> {
-        let wrong = |name, problem: String| Error::Setting { name, problem };
-        let queue_bytes = usize::try_from(self.queue_size).unwrap_or(usize::MAX);
-        if !(QUEUES[0]..=QUEUES[1]).contains(&queue_bytes) {
-            return Err(wrong("queue-size", format!("{queue_bytes} is not between 256k and 1g")));
-        }
-        let pipe_bytes = self.pipe_size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
-        if pipe_bytes.is_some_and(|size| !(4096..=1 << 30).contains(&size)) {
-            return Err(wrong("pipe-size", "not between 4k and 1g".into()));
-        }
-        let token = Token::find(self.token_file.as_deref())?;
-        Ok(Options { queue_bytes, pipe_bytes, token, anywhere: self.listen_anywhere })
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let options = Options {
+            queue_bytes: size(self.queue_size),
+            pipe_bytes: self.pipe_size.map(size),
+            token: Token::find(self.token_file.as_deref())?,
+            anywhere: self.listen_anywhere,
+        };
+        options.check()?;
+        Ok(options)
     }
 }

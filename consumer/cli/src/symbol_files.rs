@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use flightline_recorder::names::symbolize::Symbolizer;
+use flightline_recorder::Symbolizer;
 
 /// Locations of programs, libraries and debug files.
 #[derive(Clone, Debug, Args)]

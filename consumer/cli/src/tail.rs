@@ -97,7 +97,7 @@ pub struct TailArgs {
     token_file: Option<PathBuf>,
     /// Time span of the table
     #[arg(long, value_name = "SPAN", default_value = "10s")]
-    #[arg(value_parser = flightline_recorder::units::duration)]
+    #[arg(value_parser = flightline_recorder::settings::units::duration)]
     window: Duration,
     /// Event types, by name with or without package; `*` matches any text, `?` one character; with --top
     /// those of flame and fold, such as wall

@@ -175,7 +175,7 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
         Journal::create(session, 1, u32::from(from.byte() & 1) * PID, now_ns()).expect("a journal");
     journal.commit(output, 0, RECORDED.len() as u64, &header);
     let mut process = Process::new();
-    let mut told = reported_counters::ReportedCounters::default();
+    let mut counters = reported_counters::ReportedCounters::default();
     let (mut place, mut damages, mut names) = (0, Vec::new(), 0);
     let named = |end: &str| session.join(format!("{PID}-0{end}"));
     while !from.0.is_empty() && damages.len() < 64 {
@@ -209,7 +209,7 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
                         u32::from(from.byte()) << 8,
                     ),
                 };
-                told.keep(&named(".told"), batches, whose, &counts);
+                counters.keep(&named(".told"), batches, whose, &counts);
             }
             _ => damages.push((from.byte(), from.word(), from.word())),
         }

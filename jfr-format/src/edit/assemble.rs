@@ -162,8 +162,8 @@ impl Joined {
         let mut at = 0;
         let mut unsound = false;
         while let Some(header) = scan::header_at(bytes, at) {
-            let found = scan::scan(source, &mut effort, at, header, None);
-            let flaw = validation_error(source, &found);
+            let scanned = scan::scan(source, &mut effort, at, header, None);
+            let flaw = validation_error(source, &scanned);
             if let Some(why) = flaw {
                 self.conflicts.unsound.push((part.name.clone(), why));
                 unsound = true;
@@ -171,7 +171,7 @@ impl Joined {
             let first = *self.first.get_or_insert(header);
             self.recording.get_or_insert(header);
             if self.rebase && flaw.is_none() {
-                self.rebased(source, &found, out)?;
+                self.rebased(source, &scanned, out)?;
             } else {
                 let off = off(&first, &header);
                 let clocks = &mut self.conflicts.clocks;
@@ -179,13 +179,13 @@ impl Joined {
                     clocks.push((part.name.clone(), off));
                 }
                 if compare {
-                    all.note(source, &found, &self.hash);
+                    all.note(source, &scanned, &self.hash);
                 }
                 let header = self.starts.moved(&header).filter(|_| flaw.is_none());
-                self.conflicts.metadata_ids += copy(source, &found, header, &mut self.ids, out)?;
+                self.conflicts.metadata_ids += copy(source, &scanned, header, &mut self.ids, out)?;
             }
-            source.release(at..found.end);
-            at = found.end;
+            source.release(at..scanned.end);
+            at = scanned.end;
             source.report_progress(at);
         }
         source.copy(at..bytes.len(), out)?;
@@ -198,23 +198,23 @@ impl Joined {
     }
 
     /// Writes a sound chunk with its recording's own ids; the first recording does not change.
-    fn rebased(&mut self, source: &Source, found: &ScannedChunk, out: &mut dyn Write) -> io::Result<()> {
-        let Some((_, range)) = found.preferred_metadata(source.bytes()) else { return Ok(()) };
+    fn rebased(&mut self, source: &Source, scanned: &ScannedChunk, out: &mut dyn Write) -> io::Result<()> {
+        let Some((_, range)) = scanned.preferred_metadata(source.bytes()) else { return Ok(()) };
         let content = source.bytes().slice(range);
         let mut pooled = HashSet::new();
-        for checkpoint in &found.checkpoints {
+        for checkpoint in &scanned.checkpoints {
             let note = |class: ClassIndex, key, _: Range<usize>| {
-                let Some(class) = found.types.class(class) else { return };
+                let Some(class) = scanned.types.class(class) else { return };
                 pooled.insert(class.id);
                 self.keys.note(&class.name, key);
             };
             // Constants that cannot be read have been reported as damage.
-            let _ = walk_pools(&found.types, &source.bytes()[checkpoint.payload.clone()], note, |_| {});
+            let _ = walk_pools(&scanned.types, &source.bytes()[checkpoint.payload.clone()], note, |_| {});
         }
-        let type_ids = self.space.enter(&found.types, &pooled);
+        let type_ids = self.space.enter(&scanned.types, &pooled);
         if !self.other {
-            let header = self.starts.moved(&found.header);
-            self.conflicts.metadata_ids += copy(source, found, header, &mut self.ids, out)?;
+            let header = self.starts.moved(&scanned.header);
+            self.conflicts.metadata_ids += copy(source, scanned, header, &mut self.ids, out)?;
             return Ok(());
         }
         let known = id_and_tree(&content);
@@ -223,23 +223,23 @@ impl Joined {
             None => self.ids.unused(),
         };
         self.new_ids.extend(known.zip(id));
-        let content = metadata(&content, &found.types, id, &type_ids);
-        let clock = self.clock(&found.header);
-        let header = clock.map_or(found.header, |clock| clock.header(&found.header));
+        let content = metadata(&content, &scanned.types, id, &type_ids);
+        let clock = self.clock(&scanned.header);
+        let header = clock.map_or(scanned.header, |clock| clock.header(&scanned.header));
         let header = self.starts.moved(&header).unwrap_or(header);
-        let rewrite = Rewrite::renumber(&found.types, clock, &type_ids, self.keys.shift());
+        let rewrite = Rewrite::renumber(&scanned.types, clock, &type_ids, self.keys.shift());
         let change = Change { rewrite, type_ids, keys: self.keys.shift(), ..Change::default() };
-        let mut kept = RetainedEvents::default();
+        let mut retained = RetainedEvents::default();
         let mut made = Vec::new();
-        for event in found.events(source) {
+        for event in scanned.events(source) {
             made.clear();
-            let changed = change.event(&found.types, source.bytes(), &event, &mut made);
+            let changed = change.event(&scanned.types, source.bytes(), &event, &mut made);
             let size = if changed { made.len() } else { event.end - event.start };
-            kept.push((event.type_id > u64::from(CHECKPOINT_EVENT.0)).then_some(size));
+            retained.push((event.type_id > u64::from(CHECKPOINT_EVENT.0)).then_some(size));
         }
-        let plan = Plan { header, metadata: &content, kept, used: None, change: &change };
+        let plan = Plan { header, metadata: &content, retained, used: None, change: &change };
         self.conflicts.rebased += 1;
-        rebuild(source, found, plan).write(out)
+        rebuild(source, scanned, plan).write(out)
     }
 }
 
@@ -267,19 +267,19 @@ fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
 /// Copies a chunk, with another header if there is one. Returns the number of metadata ids that were changed.
 fn copy(
     source: &Source,
-    found: &ScannedChunk,
+    scanned: &ScannedChunk,
     header: Option<ChunkHeader>,
     ids: &mut Ids,
     out: &mut dyn Write,
 ) -> io::Result<u64> {
     let bytes = source.bytes();
-    let mut at = found.start;
+    let mut at = scanned.start;
     if let Some(header) = header {
         out.write_all(&header.encode())?;
         at += crate::header::LEN;
     }
     let mut changed = 0;
-    if let Some((_, range)) = found.preferred_metadata(bytes) {
+    if let Some((_, range)) = scanned.preferred_metadata(bytes) {
         let content = bytes.slice(range.clone());
         let new = ids.other(&content).zip(id_place(&content));
         let new = new.and_then(|(id, place)| Some((in_bytes(id, place.len())?, place)));
@@ -290,7 +290,7 @@ fn copy(
             changed = 1;
         }
     }
-    source.copy(at..found.end, out)?;
+    source.copy(at..scanned.end, out)?;
     Ok(changed)
 }
 
@@ -299,13 +299,13 @@ fn copy(
 struct Constants(HashMap<String, HashMap<u64, u64>>);
 
 impl Constants {
-    fn note(&mut self, source: &Source, found: &ScannedChunk, hash: &RandomState) {
-        let mut behind = source.behind(found.start);
-        for checkpoint in &found.checkpoints {
+    fn note(&mut self, source: &Source, scanned: &ScannedChunk, hash: &RandomState) {
+        let mut behind = source.behind(scanned.start);
+        for checkpoint in &scanned.checkpoints {
             behind.at(checkpoint.at);
             let payload = &source.bytes()[checkpoint.payload.clone()];
             let note = |class: ClassIndex, key, value: Range<usize>| {
-                let Some(class) = found.types.class(class) else { return };
+                let Some(class) = scanned.types.class(class) else { return };
                 // Copies of the header are not constants.
                 if &*class.name == "jdk.types.ChunkHeader" {
                     return;
@@ -318,7 +318,7 @@ impl Constants {
                 }
             };
             // Constants that cannot be read have been reported as damage.
-            let _ = walk_pools(&found.types, payload, note, |_| {});
+            let _ = walk_pools(&scanned.types, payload, note, |_| {});
         }
     }
 
@@ -355,13 +355,13 @@ mod tests {
         let source = Source::from(bytes);
         let (mut at, mut chunks) = (0, Vec::new());
         while let Some(header) = scan::header_at(source.bytes(), at) {
-            let found = scan::scan(&source, &mut Effort::default(), at, header, None);
-            let types = &found.types;
+            let scanned = scan::scan(&source, &mut Effort::default(), at, header, None);
+            let types = &scanned.types;
             let of =
                 |class: ClassIndex| OF_STACKS.iter().position(|of| **of == *types.class(class).unwrap().name);
             let (mut there, mut referred) = (<[HashSet<u64>; 2]>::default(), Vec::new());
             let mut refer = |class, key| referred.extend(of(class).filter(|_| key != 0).map(|of| (of, key)));
-            for checkpoint in &found.checkpoints {
+            for checkpoint in &scanned.checkpoints {
                 let payload = &source.bytes()[checkpoint.payload.clone()];
                 let entry = |class, key, value: Range<usize>| {
                     if let Some(of) = of(class) {
@@ -371,14 +371,14 @@ mod tests {
                 };
                 walk_pools(types, payload, entry, |_| {}).unwrap();
             }
-            for event in found.events(&source) {
+            for event in scanned.events(&source) {
                 let Some(class) = types.class_index(event.type_id) else { continue };
                 let mut cursor = Cursor::new(&source.bytes()[event.payload..event.end]);
                 references::each(types, class, &mut cursor, &mut refer).unwrap();
             }
             let missing = referred.iter().filter(|(of, key)| !there[*of].contains(key)).count();
             chunks.push((there, missing));
-            at = found.end;
+            at = scanned.end;
         }
         chunks
     }

@@ -93,7 +93,7 @@ pub fn filter(
         ids: Ids::default(),
         starts: UniqueStartTimes::default(),
         effort: Effort::default(),
-        passed: BTreeMap::new(),
+        dropped_context: BTreeMap::new(),
     };
     let (bytes, mut at) = (source.bytes(), 0);
     while at < bytes.len() {
@@ -121,14 +121,14 @@ struct Filter<'a, 'd> {
     starts: UniqueStartTimes,
     effort: Effort,
     /// Context types of the chunks that were dropped so far, and the last chunk with each.
-    passed: BTreeMap<String, usize>,
+    dropped_context: BTreeMap<String, usize>,
 }
 
 /// Returns the pool of `java.lang.String`, to which texts of events may refer.
-fn strings(source: &Source, found: &ScannedChunk) -> HashMap<u64, String> {
-    let (types, bytes) = (&found.types, source.bytes());
+fn strings(source: &Source, scanned: &ScannedChunk) -> HashMap<u64, String> {
+    let (types, bytes) = (&scanned.types, source.bytes());
     let mut strings = HashMap::new();
-    for checkpoint in &found.checkpoints {
+    for checkpoint in &scanned.checkpoints {
         let payload = &bytes[checkpoint.payload.clone()];
         let add = |class, key, value: Range<usize>| {
             let is_text = types.class(class).is_some_and(|class| class.kind == Kind::Text);
@@ -144,7 +144,7 @@ fn strings(source: &Source, found: &ScannedChunk) -> HashMap<u64, String> {
 
 /// A chunk whose types and constants are known.
 struct Opened {
-    found: ScannedChunk,
+    scanned: ScannedChunk,
     chunk: Chunk,
     change: Change,
 }
@@ -161,15 +161,15 @@ impl Filter<'_, '_> {
             }
         };
         self.report.chunks += 1;
-        self.report.unread += opened.found.unread.iter().map(|range| range.len() as u64).sum::<u64>();
-        let end = opened.found.end;
+        self.report.unread += opened.scanned.unread.iter().map(|range| range.len() as u64).sum::<u64>();
+        let end = opened.scanned.end;
         let picked = self.pick(&opened, None);
         let dropped = self.scope.range.is_some() && !picked.any;
         self.count(&opened.chunk.types, &picked.shares, dropped);
         if dropped {
             if self.report.written == 0 {
                 let names = picked.context.iter().filter_map(|&index| opened.chunk.types.class(index));
-                self.passed.extend(names.map(|class| (class.name.to_string(), at)));
+                self.dropped_context.extend(names.map(|class| (class.name.to_string(), at)));
             }
             return Ok(end);
         }
@@ -183,23 +183,23 @@ impl Filter<'_, '_> {
     /// Opens the chunk at `at`. Returns its end as the error if it has no metadata.
     fn open(&mut self, at: usize, header: ChunkHeader) -> Result<Opened, usize> {
         let (source, bytes) = (self.source, self.source.bytes());
-        let mut found = scan::scan(source, &mut self.effort, at, header, None);
-        let Some((_, range)) = found.preferred_metadata(bytes) else { return Err(found.end) };
-        if found.metadata.len() > 1 {
-            found.types = scan::parse_types(&bytes[range]).ok_or(found.end)?.into();
+        let mut scanned = scan::scan(source, &mut self.effort, at, header, None);
+        let Some((_, range)) = scanned.preferred_metadata(bytes) else { return Err(scanned.end) };
+        if scanned.metadata.len() > 1 {
+            scanned.types = scan::parse_types(&bytes[range]).ok_or(scanned.end)?.into();
         }
         let chunk = Chunk {
             index: ChunkIndex(u32::try_from(self.report.chunks).unwrap_or(u32::MAX)),
-            offset: FileOffset(found.start as u64),
-            header: found.header,
-            types: found.types.clone(),
-            pools: found.pools(source),
+            offset: FileOffset(scanned.start as u64),
+            header: scanned.header,
+            types: scanned.types.clone(),
+            pools: scanned.pools(source),
         };
-        let pooled = || strings(source, &found);
+        let pooled = || strings(source, &scanned);
         let redaction = self.scope.redaction.as_ref();
-        let rewrite = redaction.map(|redaction| Rewrite::redact(&found.types, redaction, pooled));
+        let rewrite = redaction.map(|redaction| Rewrite::redact(&scanned.types, redaction, pooled));
         let change = Change { rewrite: rewrite.unwrap_or_default(), ..Change::default() };
-        Ok(Opened { found, chunk, change })
+        Ok(Opened { scanned, chunk, change })
     }
 
     fn count(&mut self, types: &Types, shares: &[Share], dropped: bool) {
@@ -212,49 +212,49 @@ impl Filter<'_, '_> {
 
     /// Writes the context that the first retained chunk lacks; `here` are the context types that it has.
     fn context(&mut self, types: &Types, here: &HashSet<ClassIndex>) -> io::Result<()> {
-        let mut passed = std::mem::take(&mut self.passed);
+        let mut dropped_context = std::mem::take(&mut self.dropped_context);
         for class in here.iter().filter_map(|&index| types.class(index)) {
-            passed.remove(&*class.name);
+            dropped_context.remove(&*class.name);
         }
-        let starts: BTreeSet<usize> = passed.values().copied().collect();
+        let starts: BTreeSet<usize> = dropped_context.values().copied().collect();
         for at in starts {
             let Some(header) = scan::header_at(self.source.bytes(), at) else { continue };
             let Ok(opened) = self.open(at, header) else { continue };
-            let only = passed.iter().filter(|(_, start)| **start == at);
+            let only = dropped_context.iter().filter(|(_, start)| **start == at);
             let picked = self.pick(&opened, Some(&only.map(|(name, _)| &**name).collect()));
             for (class, share) in opened.chunk.types.classes().iter().zip(&picked.shares) {
-                let kept = share.all - share.dropped;
-                self.report.context += kept;
+                let retained = share.all - share.dropped;
+                self.report.context += retained;
                 if let Some(sum) = self.report.types.get_mut(&*class.name) {
-                    sum.dropped = sum.dropped.saturating_sub(kept);
+                    sum.dropped = sum.dropped.saturating_sub(retained);
                 }
             }
             self.write(&opened, picked)?;
-            self.source.release(opened.found.start..opened.found.end);
+            self.source.release(opened.scanned.start..opened.scanned.end);
         }
         Ok(())
     }
 
     fn write(&mut self, opened: &Opened, picked: Picked) -> io::Result<()> {
-        let found = &opened.found;
+        let scanned = &opened.scanned;
         let bytes = self.source.bytes();
-        let Some((_, range)) = found.preferred_metadata(bytes) else { return Ok(()) };
-        let mut header = header(&found.header, found, picked.last);
+        let Some((_, range)) = scanned.preferred_metadata(bytes) else { return Ok(()) };
+        let mut header = header(&scanned.header, scanned, picked.last);
         if let Some((from, to)) = self.scope.range {
             narrow(&mut header, from, to);
         }
         header = self.starts.moved(&header).unwrap_or(header);
         let content = bytes.slice(range);
         let id = self.ids.other(&content);
-        let content = metadata(&content, &found.types, id, &opened.change.type_ids);
+        let content = metadata(&content, &scanned.types, id, &opened.change.type_ids);
         let plan = Plan {
             header,
             metadata: &content,
-            kept: picked.kept,
+            retained: picked.retained,
             used: picked.used.as_ref(),
             change: &opened.change,
         };
-        let rebuilt = rebuild(self.source, found, plan);
+        let rebuilt = rebuild(self.source, scanned, plan);
         self.report.written += 1;
         self.report.output += rebuilt.size();
         self.report.redacted += picked.redacted;
@@ -263,18 +263,18 @@ impl Filter<'_, '_> {
 
     /// Decides on every event. With `only`, only context events of these types are retained.
     fn pick(&mut self, opened: &Opened, only: Option<&HashSet<&str>>) -> Picked {
-        let Opened { found, chunk, change } = opened;
+        let Opened { scanned, chunk, change } = opened;
         let (bytes, types) = (self.source.bytes(), &*chunk.types);
         let mut picked =
             Picked { shares: vec![Share::default(); types.classes().len()], ..Picked::default() };
         let mut marks = Marks { rewrite: &change.rewrite, used: HashSet::new(), todo: Vec::new() };
         let mut made = Vec::new();
-        for event in found.events(self.source) {
+        for event in scanned.events(self.source) {
             let index = types.class_index(event.type_id);
             let of_type = index.and_then(|index| Some((index, types.class(index)?)));
             let (Some((index, class)), true) = (of_type, event.type_id > u64::from(CHECKPOINT_EVENT.0))
             else {
-                picked.kept.push(None);
+                picked.retained.push(None);
                 continue;
             };
             let payload = &bytes[event.payload..event.end];
@@ -298,7 +298,7 @@ impl Filter<'_, '_> {
                 Decision::Keep => picked.any = true,
                 Decision::Context => drop(picked.context.insert(index)),
                 Decision::Drop => {
-                    picked.kept.push(None);
+                    picked.retained.push(None);
                     continue;
                 }
             }
@@ -306,9 +306,9 @@ impl Filter<'_, '_> {
             if change.rewrite.touches(index) {
                 picked.redacted +=
                     change.rewrite.event(types, index, bytes, &event, &mut made).unwrap_or_default();
-                picked.kept.push(Some(made.len()));
+                picked.retained.push(Some(made.len()));
             } else {
-                picked.kept.push(Some(event.end - event.start));
+                picked.retained.push(Some(event.end - event.start));
             }
             if !self.scope.all_constants {
                 marks.value(types, index, payload);
@@ -316,7 +316,7 @@ impl Filter<'_, '_> {
         }
         if !self.scope.all_constants {
             picked.used = Some(marks.complete(types, &chunk.pools));
-            self.source.release(found.start..found.end);
+            self.source.release(scanned.start..scanned.end);
         }
         picked
     }
@@ -324,7 +324,7 @@ impl Filter<'_, '_> {
 
 #[derive(Default)]
 struct Picked {
-    kept: RetainedEvents,
+    retained: RetainedEvents,
     used: Option<HashSet<Key>>,
     /// An event other than context is retained.
     any: bool,
@@ -419,20 +419,20 @@ pub fn time_range(source: &Source) -> Option<(i64, i64)> {
             at = end;
             continue;
         }
-        let found = scan::scan(source, &mut effort, at, head, None);
-        let ends = found
+        let scanned = scan::scan(source, &mut effort, at, head, None);
+        let ends = scanned
             .events(source)
             .filter(|e| e.type_id > 1)
-            .filter(|e| scan::decodes(bytes, &found.types, e) == Some(true));
+            .filter(|e| scan::decodes(bytes, &scanned.types, e) == Some(true));
         let last = ends
             .map(|event| {
-                let (start, duration) = times(bytes, &found.types, &event);
+                let (start, duration) = times(bytes, &scanned.types, &event);
                 start.saturating_add(duration.max(0))
             })
             .max();
-        add(&header(&head, &found, last));
-        source.release(at..found.end);
-        at = found.end;
+        add(&header(&head, &scanned, last));
+        source.release(at..scanned.end);
+        at = scanned.end;
     }
     range
 }

@@ -72,11 +72,11 @@ impl Change {
 /// A chunk that is ready to be written.
 pub(super) struct Rebuilt<'a> {
     source: &'a Source,
-    found: &'a ScannedChunk,
+    scanned: &'a ScannedChunk,
     change: &'a Change,
     header: ChunkHeader,
     pieces: Vec<OutputPart>,
-    kept: RetainedEvents,
+    retained: RetainedEvents,
     /// The retained constants.
     constants: HashSet<Key>,
     /// Number of constants dropped because they were already defined, belong to no type or refer to a missing
@@ -95,7 +95,7 @@ impl Rebuilt<'_> {
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let bytes = self.source.bytes();
         out.write_all(&self.header.encode())?;
-        let mut behind = self.source.behind(self.found.start);
+        let mut behind = self.source.behind(self.scanned.start);
         for piece in &self.pieces {
             match piece {
                 OutputPart::Made(made) => out.write_all(made)?,
@@ -107,12 +107,12 @@ impl Rebuilt<'_> {
         }
         let mut run = 0..0;
         let mut made = Vec::new();
-        for (i, event) in self.found.events(self.source).enumerate() {
-            if !self.kept.has(i) {
+        for (i, event) in self.scanned.events(self.source).enumerate() {
+            if !self.retained.has(i) {
                 continue;
             }
             made.clear();
-            let changed = self.change.event(&self.found.types, bytes, &event, &mut made);
+            let changed = self.change.event(&self.scanned.types, bytes, &event, &mut made);
             if changed || event.start != run.end || run.len() > RUN {
                 out.write_all(&bytes[run])?;
                 run = event.start..event.start;
@@ -129,8 +129,8 @@ impl Rebuilt<'_> {
 
     /// Iterates over the retained events.
     pub(super) fn retained_events(&self) -> impl Iterator<Item = Framed> + '_ {
-        let events = self.found.events(self.source).enumerate();
-        events.filter(|(i, _)| self.kept.has(*i)).map(|(_, event)| event)
+        let events = self.scanned.events(self.source).enumerate();
+        events.filter(|(i, _)| self.retained.has(*i)).map(|(_, event)| event)
     }
 
     /// Returns true if the constant is in the chunk.
@@ -149,21 +149,21 @@ impl Rebuilt<'_> {
 #[derive(Default)]
 pub(super) struct RetainedEvents {
     bits: Vec<u64>,
-    seen: usize,
+    len: usize,
     bytes: u64,
 }
 
 impl RetainedEvents {
     /// Adds the decision on the next event: its size if it is retained.
     pub(super) fn push(&mut self, size: Option<usize>) {
-        if self.seen.is_multiple_of(64) {
+        if self.len.is_multiple_of(64) {
             self.bits.push(0);
         }
         if let (Some(size), Some(last)) = (size, self.bits.last_mut()) {
-            *last |= 1 << (self.seen % 64);
+            *last |= 1 << (self.len % 64);
             self.bytes += size as u64;
         }
-        self.seen += 1;
+        self.len += 1;
     }
 
     fn has(&self, i: usize) -> bool {
@@ -177,27 +177,27 @@ pub(super) struct Plan<'a> {
     pub(super) header: ChunkHeader,
     /// The content of a metadata event after its type id.
     pub(super) metadata: &'a [u8],
-    pub(super) kept: RetainedEvents,
+    pub(super) retained: RetainedEvents,
     /// The constants to retain; all if `None`.
     pub(super) used: Option<&'a HashSet<Key>>,
     pub(super) change: &'a Change,
 }
 
 /// Rebuilds a chunk.
-pub(super) fn rebuild<'a>(source: &'a Source, found: &'a ScannedChunk, plan: Plan<'a>) -> Rebuilt<'a> {
-    let types = &found.types;
+pub(super) fn rebuild<'a>(source: &'a Source, scanned: &'a ScannedChunk, plan: Plan<'a>) -> Rebuilt<'a> {
+    let types = &scanned.types;
     let mut out = Pieces { size: LEN as u64, pieces: Vec::new() };
     let metadata_at = out.size;
     out.made(|made| put_event(made, u64::from(METADATA_EVENT.0), plan.metadata));
-    let wanted = RetainedConstants::new(source, found, plan.used);
+    let constants = RetainedConstants::new(source, scanned, plan.used);
     let mut seen = HashSet::new();
     let mut dropped = 0;
     let mut last = 0u64;
-    let mut behind = source.behind(found.start);
-    for checkpoint in &found.checkpoints {
+    let mut behind = source.behind(scanned.start);
+    for checkpoint in &scanned.checkpoints {
         behind.at(checkpoint.at);
         let pools = retained_pools(source, types, plan.change, checkpoint.payload.clone(), &mut |key| {
-            let keep = wanted.keeps(key) && seen.insert(key);
+            let keep = constants.keeps(key) && seen.insert(key);
             dropped += u64::from(!keep && plan.used.is_none());
             keep
         });
@@ -224,7 +224,7 @@ pub(super) fn rebuild<'a>(source: &'a Source, found: &'a ScannedChunk, plan: Pla
     let header = ChunkHeader {
         major: MAJOR,
         minor: header.minor.min(MINOR),
-        size: out.size + plan.kept.bytes,
+        size: out.size + plan.retained.bytes,
         checkpoint: ChunkOffset(last),
         metadata: ChunkOffset(metadata_at),
         duration_nanos: header.duration_nanos.max(0),
@@ -236,11 +236,11 @@ pub(super) fn rebuild<'a>(source: &'a Source, found: &'a ScannedChunk, plan: Pla
     };
     Rebuilt {
         source,
-        found,
+        scanned,
         change: plan.change,
         header,
         pieces: out.pieces,
-        kept: plan.kept,
+        retained: plan.retained,
         constants: seen,
         dropped_constants: dropped,
     }
@@ -254,9 +254,9 @@ struct RetainedConstants<'a> {
 }
 
 impl<'a> RetainedConstants<'a> {
-    fn new(source: &Source, found: &ScannedChunk, used: Option<&'a HashSet<Key>>) -> Self {
-        let headers = found.types.by_name(CHUNK_HEADER_TYPE).map(|(index, _)| index);
-        Self { used, bad: incomplete(source, found), headers }
+    fn new(source: &Source, scanned: &ScannedChunk, used: Option<&'a HashSet<Key>>) -> Self {
+        let headers = scanned.types.by_name(CHUNK_HEADER_TYPE).map(|(index, _)| index);
+        Self { used, bad: incomplete(source, scanned), headers }
     }
 
     fn keeps(&self, key: Key) -> bool {
@@ -273,15 +273,15 @@ const NEEDY: [&str; 4] =
     ["java.lang.Class", "jdk.types.ClassLoader", "jdk.types.Method", "jdk.types.StackTrace"];
 
 /// Returns constants that refer to missing ones, in a chunk that lost data.
-fn incomplete(source: &Source, found: &ScannedChunk) -> HashSet<Key> {
-    let (types, bytes) = (&found.types, source.bytes());
+fn incomplete(source: &Source, scanned: &ScannedChunk) -> HashSet<Key> {
+    let (types, bytes) = (&scanned.types, source.bytes());
     let mut bad = HashSet::new();
-    if found.whole {
+    if scanned.whole {
         return bad;
     }
     let mut defined = HashSet::new();
-    let mut behind = source.behind(found.start);
-    for checkpoint in &found.checkpoints {
+    let mut behind = source.behind(scanned.start);
+    for checkpoint in &scanned.checkpoints {
         behind.at(checkpoint.at);
         let note = |class, key, _: Range<usize>| {
             defined.insert((class, key));
@@ -294,8 +294,8 @@ fn incomplete(source: &Source, found: &ScannedChunk) -> HashSet<Key> {
     // Each type needs the one before.
     for needy in NEEDY {
         let Some((needy, _)) = types.by_name(needy) else { continue };
-        let mut behind = source.behind(found.start);
-        for checkpoint in &found.checkpoints {
+        let mut behind = source.behind(scanned.start);
+        for checkpoint in &scanned.checkpoints {
             behind.at(checkpoint.at);
             let payload = &bytes[checkpoint.payload.clone()];
             let check = |class, key, value: Range<usize>| {

@@ -158,10 +158,10 @@ pub fn repair(source: &Source, options: &Options, out: &mut dyn Write) -> io::Re
             continue;
         };
         let types = sources.fallback.as_ref().map(|known| known.types.clone());
-        let mut found = scan::scan(source, &mut effort, at, header, types.as_ref());
-        chunk(source, &mut found, options, &mut sources, &mut report, out)?;
-        source.release(at..found.end);
-        at = found.end;
+        let mut scanned = scan::scan(source, &mut effort, at, header, types.as_ref());
+        chunk(source, &mut scanned, options, &mut sources, &mut report, out)?;
+        source.release(at..scanned.end);
+        at = scanned.end;
         source.report_progress(at);
     }
     Ok(report)
@@ -187,8 +187,8 @@ impl Sources {
     fn new(options: &Options) -> Self {
         let fallback = options.metadata_from.as_ref().and_then(|source| {
             let bytes = source.bytes();
-            let found = scan::scan(source, &mut Effort::default(), 0, scan::header_at(bytes, 0)?, None);
-            let (_, range) = found.preferred_metadata(bytes)?;
+            let scanned = scan::scan(source, &mut Effort::default(), 0, scan::header_at(bytes, 0)?, None);
+            let (_, range) = scanned.preferred_metadata(bytes)?;
             let content = bytes.slice(range);
             source.release(0..bytes.len());
             Some(Metadata { types: Arc::new(parse_types(&content)?), content })
@@ -210,58 +210,61 @@ impl Sources {
 
 fn chunk(
     source: &Source,
-    found: &mut ScannedChunk,
+    scanned: &mut ScannedChunk,
     options: &Options,
     sources: &mut Sources,
     report: &mut Repaired,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let bytes = source.bytes();
-    let own = found.preferred_metadata(bytes).and_then(|(_, range)| {
+    let own = scanned.preferred_metadata(bytes).and_then(|(_, range)| {
         let content = bytes.slice(range);
-        let types =
-            if found.metadata.len() == 1 { found.types.clone() } else { Arc::new(parse_types(&content)?) };
+        let types = if scanned.metadata.len() == 1 {
+            scanned.types.clone()
+        } else {
+            Arc::new(parse_types(&content)?)
+        };
         Some(Metadata { content, types })
     });
     let lent = if own.is_none() { sources.borrow(bytes.len()) } else { None };
     let Some(known) = own.clone().or(lent) else {
-        let events = found.events(source).filter(|e| e.type_id > 1).count() as u64;
-        report.lose(Cause::NoMetadata, found.start..found.end, events);
+        let events = scanned.events(source).filter(|e| e.type_id > 1).count() as u64;
+        report.lose(Cause::NoMetadata, scanned.start..scanned.end, events);
         return Ok(());
     };
     let id = sources.ids.other(&known.content);
-    let why = validation_error(source, found)
+    let why = validation_error(source, scanned)
         .or(id.map(|_| "other types under the metadata id of an earlier chunk"));
     if own.is_some() {
         sources.fallback = Some(known.clone());
     }
     let Some(why) = why else {
         report.copied += 1;
-        report.output += (found.end - found.start) as u64;
-        return source.copy(found.start..found.end, out);
+        report.output += (scanned.end - scanned.start) as u64;
+        return source.copy(scanned.start..scanned.end, out);
     };
     // Constants of types that only another metadata event declared would have no type.
-    found.types = known.types.clone();
+    scanned.types = known.types.clone();
     report.borrowed += u64::from(own.is_none());
-    report.rebuilt.push((found.start as u64, why));
-    for range in &found.unread {
+    report.rebuilt.push((scanned.start as u64, why));
+    for range in &scanned.unread {
         report.lose(Cause::Unreadable, range.clone(), 0);
     }
-    let (kept, last) = retained_events(source, found, options, report);
-    let header = header(&found.header, found, last);
+    let (retained, last) = retained_events(source, scanned, options, report);
+    let header = header(&scanned.header, scanned, last);
     let content = metadata(&known.content, &known.types, id, &TypeIds::new());
-    let plan = Plan { header, metadata: &content, kept, used: None, change: &Change::default() };
-    let rebuilt = rebuild(source, found, plan);
-    report.gave_up |= found.gave_up;
-    count_missing(source, found, &rebuilt, report);
+    let plan = Plan { header, metadata: &content, retained, used: None, change: &Change::default() };
+    let rebuilt = rebuild(source, scanned, plan);
+    report.gave_up |= scanned.gave_up;
+    count_missing(source, scanned, &rebuilt, report);
     report.output += rebuilt.size();
     report.constants += rebuilt.dropped_constants;
     rebuilt.write(out)
 }
 
 /// Counts the constants that events of a rebuilt chunk refer to and that are missing in it.
-fn count_missing(source: &Source, found: &ScannedChunk, rebuilt: &Rebuilt<'_>, report: &mut Repaired) {
-    let (bytes, types) = (source.bytes(), &*found.types);
+fn count_missing(source: &Source, scanned: &ScannedChunk, rebuilt: &Rebuilt<'_>, report: &mut Repaired) {
+    let (bytes, types) = (source.bytes(), &*scanned.types);
     let mut counts: BTreeMap<ClassIndex, Missing> = BTreeMap::new();
     let mut references: Vec<(ClassIndex, bool)> = Vec::new();
     for event in rebuilt.retained_events() {
@@ -297,17 +300,17 @@ fn count_missing(source: &Source, found: &ScannedChunk, rebuilt: &Rebuilt<'_>, r
 /// Returns the retained events, and the last tick that any of them contains.
 fn retained_events(
     source: &Source,
-    found: &ScannedChunk,
+    scanned: &ScannedChunk,
     options: &Options,
     report: &mut Repaired,
 ) -> (RetainedEvents, Option<i64>) {
-    let (bytes, types) = (source.bytes(), &*found.types);
-    let mut kept = RetainedEvents::default();
+    let (bytes, types) = (source.bytes(), &*scanned.types);
+    let mut retained = RetainedEvents::default();
     let mut last = None;
-    let pools = options.drop_unresolved.then(|| found.pools(source));
-    for event in found.events(source) {
+    let pools = options.drop_unresolved.then(|| scanned.pools(source));
+    for event in scanned.events(source) {
         if event.type_id <= u64::from(CHECKPOINT_EVENT.0) {
-            kept.push(None);
+            retained.push(None);
             continue;
         }
         let bad = match scan::fills(types, event.type_id, &bytes[event.payload..event.end]) {
@@ -326,7 +329,7 @@ fn retained_events(
         };
         match bad.or_else(unresolved) {
             Some(cause) => {
-                kept.push(None);
+                retained.push(None);
                 report.lose(cause, event.start..event.end, 1);
             }
             None => {
@@ -334,11 +337,11 @@ fn retained_events(
                 let end = start.saturating_add(duration.max(0));
                 last = last.max(Some(end));
                 report.events += 1;
-                kept.push(Some(event.end - event.start));
+                retained.push(Some(event.end - event.start));
             }
         }
     }
-    (kept, last)
+    (retained, last)
 }
 
 /// Returns start and duration of an event in ticks; 0 if it has none.
@@ -354,9 +357,9 @@ pub(super) fn times(bytes: &[u8], types: &Types, event: &Framed) -> (i64, i64) {
 }
 
 /// Returns the old header. If it was never completed, the events determine its duration.
-pub(super) fn header(header: &ChunkHeader, found: &ScannedChunk, last: Option<i64>) -> ChunkHeader {
+pub(super) fn header(header: &ChunkHeader, scanned: &ScannedChunk, last: Option<i64>) -> ChunkHeader {
     let mut header = *header;
-    let complete = found.whole && header.state == STATE_FINISHED && header.duration_nanos > 0;
+    let complete = scanned.whole && header.state == STATE_FINISHED && header.duration_nanos > 0;
     if let (false, Some(last)) = (complete, last) {
         let ticks = i128::from(last) - i128::from(header.start_ticks.0);
         let per_second = i128::from(header.frequency());

@@ -196,13 +196,13 @@ pub(super) fn scan(
     let promised = trusted_end(&header, start as u64).and_then(|end| usize::try_from(end).ok());
     let promised = promised.filter(|&end| end <= bytes.len());
     let scan = |effort: &mut Effort, ahead: Option<Arc<Types>>| {
-        let mut found = ScannedChunk::new(start, header);
+        let mut scanned = ScannedChunk::new(start, header);
         let checking = Checking { ahead, unchecked: false };
         let mut scan = Scan {
             source,
             bytes,
             effort,
-            found: &mut found,
+            scanned: &mut scanned,
             fallback,
             checking,
             promised,
@@ -212,19 +212,19 @@ pub(super) fn scan(
         };
         scan.run();
         let unchecked = scan.checking.unchecked;
-        (found, unchecked)
+        (scanned, unchecked)
     };
     let ahead = pointed_metadata(bytes, effort, start, &header);
-    let (mut found, unchecked) = scan(effort, ahead);
+    let (mut scanned, unchecked) = scan(effort, ahead);
     // The metadata lies after events whose sizes could not be checked yet, or in another chunk.
-    let own = (!found.metadata.is_empty()).then(|| found.types.clone());
+    let own = (!scanned.metadata.is_empty()).then(|| scanned.types.clone());
     if let (true, Some(types)) = (unchecked, own.or_else(|| fallback.cloned())) {
-        found = scan(effort, Some(types)).0;
+        scanned = scan(effort, Some(types)).0;
     }
-    if let (true, Some(types)) = (found.metadata.is_empty(), fallback) {
-        found.types = types.clone();
+    if let (true, Some(types)) = (scanned.metadata.is_empty(), fallback) {
+        scanned.types = types.clone();
     }
-    found
+    scanned
 }
 
 /// Returns the types of the metadata that the header points to, if it can be read.
@@ -249,7 +249,7 @@ struct Scan<'a> {
     source: &'a Source,
     bytes: &'a Bytes,
     effort: &'a mut Effort,
-    found: &'a mut ScannedChunk,
+    scanned: &'a mut ScannedChunk,
     fallback: Option<&'a Arc<Types>>,
     checking: Checking,
     promised: Option<usize>,
@@ -284,12 +284,12 @@ impl Scan<'_> {
     fn run(&mut self) {
         let len = self.bytes.len();
         let limit = self.promised.unwrap_or(len);
-        let mut at = self.found.start + LEN;
+        let mut at = self.scanned.start + LEN;
         let mut run = at;
-        let mut behind = self.source.behind(self.found.start);
+        let mut behind = self.source.behind(self.scanned.start);
         let end = loop {
             if behind.at(at) {
-                self.source.report_progress(self.found.start + (at - self.found.start) / 2);
+                self.source.report_progress(self.scanned.start + (at - self.scanned.start) / 2);
             }
             if at == limit {
                 break at;
@@ -324,7 +324,7 @@ impl Scan<'_> {
             self.torn_checkpoint(at, limit, next.unwrap_or(limit));
             match next {
                 Some(next) => {
-                    self.found.unread.push(at..next);
+                    self.scanned.unread.push(at..next);
                     at = next;
                     run = next;
                     if resync::is_header(&self.bytes[at..]) {
@@ -332,20 +332,20 @@ impl Scan<'_> {
                     }
                 }
                 None => {
-                    self.found.unread.push(at..limit);
+                    self.scanned.unread.push(at..limit);
                     run = limit;
                     break limit;
                 }
             }
         };
         self.close(run, end);
-        self.found.end = end;
-        self.found.whole = self.found.unread.is_empty() && self.promised == Some(end);
+        self.scanned.end = end;
+        self.scanned.whole = self.scanned.unread.is_empty() && self.promised == Some(end);
     }
 
     fn close(&mut self, from: usize, to: usize) {
         if to > from {
-            self.found.runs.push(from..to);
+            self.scanned.runs.push(from..to);
         }
     }
 
@@ -356,41 +356,41 @@ impl Scan<'_> {
             let content = &self.bytes[payload.clone()];
             // Each metadata event links all types again.
             self.linked += content.len() as u64;
-            let known = if self.found.metadata.is_empty() { 0 } else { self.linked };
+            let known = if self.scanned.metadata.is_empty() { 0 } else { self.linked };
             let affordable = self.effort.spend(event.end, |steps| {
                 let enough = *steps >= known;
                 *steps = steps.saturating_sub(known);
                 enough
             });
             if !affordable {
-                self.found.bad_metadata = true;
-            } else if Arc::make_mut(&mut self.found.types).add(content).is_ok() {
-                self.found.metadata.push((event.start, payload));
+                self.scanned.bad_metadata = true;
+            } else if Arc::make_mut(&mut self.scanned.types).add(content).is_ok() {
+                self.scanned.metadata.push((event.start, payload));
             } else if !is_filler(content) {
-                self.found.bad_metadata = true;
+                self.scanned.bad_metadata = true;
             }
         } else if event.type_id == u64::from(CHECKPOINT_EVENT.0) {
-            self.found.checkpoints.push(Checkpoint { at: event.start, payload });
+            self.scanned.checkpoints.push(Checkpoint { at: event.start, payload });
         }
     }
 
     /// Checks the checkpoints so far: streaming readers decode constants with the types declared before them.
     fn check_before(&mut self) {
-        let new = self.found.checkpoints.get(self.checked..).unwrap_or_default();
-        if !self.found.metadata.is_empty() {
+        let new = self.scanned.checkpoints.get(self.checked..).unwrap_or_default();
+        if !self.scanned.metadata.is_empty() {
             let unread = |c: &Checkpoint| {
-                walk_pools(&self.found.types, &self.bytes[c.payload.clone()], |_, _, _| {}, |_| {}).is_err()
+                walk_pools(&self.scanned.types, &self.bytes[c.payload.clone()], |_, _, _| {}, |_| {}).is_err()
             };
-            self.found.bad_metadata |= new.iter().any(unread);
-            self.checked = self.found.checkpoints.len();
+            self.scanned.bad_metadata |= new.iter().any(unread);
+            self.checked = self.scanned.checkpoints.len();
         }
     }
 
     fn types(&self) -> Option<&Arc<Types>> {
-        if self.found.metadata.is_empty() {
+        if self.scanned.metadata.is_empty() {
             self.checking.ahead.as_ref().or(self.fallback)
         } else {
-            Some(&self.found.types)
+            Some(&self.scanned.types)
         }
     }
 
@@ -400,7 +400,7 @@ impl Scan<'_> {
         if event.type_id == u64::from(METADATA_EVENT.0) && is_filler(payload) {
             return Fit::Exact;
         }
-        let own = (!self.found.metadata.is_empty()).then(|| self.found.types.clone());
+        let own = (!self.scanned.metadata.is_empty()).then(|| self.scanned.types.clone());
         let known = [own, self.checking.ahead.clone()];
         if known.iter().all(Option::is_none) {
             self.checking.unchecked = true;
@@ -419,7 +419,7 @@ impl Scan<'_> {
             }
             Fit::Wrong
         });
-        self.found.gave_up |= fit == Fit::Unknown;
+        self.scanned.gave_up |= fit == Fit::Unknown;
         fit
     }
 
@@ -428,7 +428,7 @@ impl Scan<'_> {
     /// chunk.
     fn is_confirmed(&mut self, event: &Framed, next: Option<usize>, limit: usize) -> bool {
         let end = event.end;
-        if next.is_none() && self.found.gave_up {
+        if next.is_none() && self.scanned.gave_up {
             return true;
         }
         if next.is_some_and(|next| next <= end) || end == limit {
@@ -449,7 +449,7 @@ impl Scan<'_> {
             *steps -= read as u64;
             walked.ok()
         })?;
-        self.found.checkpoints.push(Checkpoint { at, payload: from..from + len });
+        self.scanned.checkpoints.push(Checkpoint { at, payload: from..from + len });
         Some(from + len)
     }
 
@@ -461,7 +461,7 @@ impl Scan<'_> {
         let from = cursor.pos();
         let torn = size <= MAX_EVENT && type_id == u64::from(CHECKPOINT_EVENT.0) && from < next;
         if torn && CheckpointHead::read(&mut cursor).is_ok() {
-            self.found.checkpoints.push(Checkpoint { at, payload: from..next });
+            self.scanned.checkpoints.push(Checkpoint { at, payload: from..next });
         }
     }
 
@@ -469,14 +469,14 @@ impl Scan<'_> {
     fn go_on(&mut self, at: usize, limit: usize) -> Option<usize> {
         let next = if self.promised.is_none() { self.header_behind(at) } else { None };
         let rest = &self.bytes[at..next.unwrap_or(limit)];
-        let (within, types) = ((at - self.found.start) as u64, self.types().cloned());
+        let (within, types) = ((at - self.scanned.start) as u64, self.types().cloned());
         // If the header does not contain the chunk's end, its offsets cannot be used either.
-        let header = self.promised.map(|_| self.found.header);
+        let header = self.promised.map(|_| self.scanned.header);
         let (found, exhausted) = self.effort.spend(limit, |steps| {
             let found = resync::go_on(rest, within, header.as_ref(), types.as_deref(), true, steps);
             (found, *steps == 0)
         });
-        self.found.gave_up |= exhausted;
+        self.scanned.gave_up |= exhausted;
         found.map(|skip| at + skip).or(next)
     }
 
@@ -545,9 +545,9 @@ mod tests {
                 at = next_header(source.bytes(), at + 1).unwrap_or(source.bytes().len());
                 continue;
             };
-            let found = scan(&source, &mut effort, at, header, None);
-            checkpoints += found.checkpoints.iter().map(|c| c.payload.len() as u64).sum::<u64>();
-            at = found.end;
+            let scanned = scan(&source, &mut effort, at, header, None);
+            checkpoints += scanned.checkpoints.iter().map(|c| c.payload.len() as u64).sum::<u64>();
+            at = scanned.end;
         }
         (effort.spent, checkpoints)
     }
@@ -565,8 +565,8 @@ mod tests {
     fn effort_is_linear_in_the_input() {
         let sound = std::fs::read(format!("{CASES}01_defs_before.jfr")).unwrap();
         let source = Source::from(sound.clone());
-        let found = scan(&source, &mut Effort::default(), 0, ChunkHeader::decode(&sound).unwrap(), None);
-        let types = &found.types;
+        let scanned = scan(&source, &mut Effort::default(), 0, ChunkHeader::decode(&sound).unwrap(), None);
+        let types = &scanned.types;
         let event =
             types.classes().iter().filter(|class| class.is_event()).map(|class| class.id).max().unwrap();
         let event = u8::try_from(event).unwrap_or(101);

@@ -94,12 +94,12 @@ pub fn symbolize(
             continue;
         };
         report.chunks += 1;
-        let mut found = scan::scan(source, &mut effort, at, header, None);
-        let end = found.end;
-        match changed(source, &mut found, name, &mut keys, &mut report) {
+        let mut scanned = scan::scan(source, &mut effort, at, header, None);
+        let end = scanned.end;
+        match changed(source, &mut scanned, name, &mut keys, &mut report) {
             Some(change) => {
                 report.changed += 1;
-                write(source, &found, &change, out)?;
+                write(source, &scanned, &change, out)?;
             }
             None => out.write_all(&bytes[at..end])?,
         }
@@ -110,40 +110,40 @@ pub fn symbolize(
     Ok(report)
 }
 
-fn write(source: &Source, found: &ScannedChunk, change: &Change, out: &mut dyn Write) -> io::Result<()> {
+fn write(source: &Source, scanned: &ScannedChunk, change: &Change, out: &mut dyn Write) -> io::Result<()> {
     let bytes = source.bytes();
-    let Some((_, range)) = found.preferred_metadata(bytes) else { return Ok(()) };
-    let mut kept = RetainedEvents::default();
+    let Some((_, range)) = scanned.preferred_metadata(bytes) else { return Ok(()) };
+    let mut retained = RetainedEvents::default();
     let mut last = None;
-    for event in found.events(source) {
+    for event in scanned.events(source) {
         let stays = event.type_id > u64::from(CHECKPOINT_EVENT.0)
-            && found.types.class_index(event.type_id).is_some()
-            && scan::decodes(bytes, &found.types, &event) == Some(true);
+            && scanned.types.class_index(event.type_id).is_some()
+            && scan::decodes(bytes, &scanned.types, &event) == Some(true);
         if stays {
-            let (start, duration) = times(bytes, &found.types, &event);
+            let (start, duration) = times(bytes, &scanned.types, &event);
             last = last.max(Some(start.saturating_add(duration.max(0))));
         }
-        kept.push(stays.then_some(event.end - event.start));
+        retained.push(stays.then_some(event.end - event.start));
     }
     let content = bytes.slice(range);
-    let header = header(&found.header, found, last);
-    let plan = Plan { header, metadata: &content, kept, used: None, change };
-    rebuild(source, found, plan).write(out)
+    let header = header(&scanned.header, scanned, last);
+    let plan = Plan { header, metadata: &content, retained, used: None, change };
+    rebuild(source, scanned, plan).write(out)
 }
 
 /// Returns the new stack traces of a chunk; `None` if they do not change.
 fn changed(
     source: &Source,
-    found: &mut ScannedChunk,
+    scanned: &mut ScannedChunk,
     name: &mut dyn FnMut(FrameLocation<'_>) -> Vec<Named>,
     keys: &mut Keys,
     report: &mut Symbolized,
 ) -> Option<Change> {
-    let (_, range) = found.preferred_metadata(source.bytes())?;
-    if found.metadata.len() > 1 {
-        found.types = scan::parse_types(&source.bytes()[range])?.into();
+    let (_, range) = scanned.preferred_metadata(source.bytes())?;
+    if scanned.metadata.len() > 1 {
+        scanned.types = scan::parse_types(&source.bytes()[range])?.into();
     }
-    let types = &found.types;
+    let types = &scanned.types;
     for (class, fields) in SHAPES {
         let (_, class) = types.by_name(class)?;
         if !class.fields.iter().map(|f| &*f.name).eq(fields.iter().copied()) {
@@ -152,10 +152,10 @@ fn changed(
     }
     let chunk = Chunk {
         index: ChunkIndex(u32::try_from(report.chunks - 1).unwrap_or(u32::MAX)),
-        offset: FileOffset(found.start as u64),
-        header: found.header,
+        offset: FileOffset(scanned.start as u64),
+        header: scanned.header,
         types: types.clone(),
-        pools: found.pools(source),
+        pools: scanned.pools(source),
     };
     let mut namer = Namer {
         chunk: &chunk,
@@ -164,7 +164,7 @@ fn changed(
         files: HashMap::new(),
         places: HashMap::new(),
         keys,
-        made: Made::default(),
+        added: AddedConstants::default(),
     };
     let (stacks, _) = types.by_name("jdk.types.StackTrace")?;
     let mut replaced = HashMap::new();
@@ -173,12 +173,14 @@ fn changed(
             replaced.insert((stacks, key), new);
         }
     }
-    let made = namer.made;
+    let added = namer.added;
     if replaced.is_empty() {
         return None;
     }
-    let added =
-        vec![(id(types, "jdk.types.Symbol")?, made.symbols), (id(types, "jdk.types.Method")?, made.methods)];
+    let added = vec![
+        (id(types, "jdk.types.Symbol")?, added.symbols),
+        (id(types, "jdk.types.Method")?, added.methods),
+    ];
     Some(Change { replaced, added, ..Change::default() })
 }
 
@@ -188,7 +190,7 @@ fn id(types: &Types, name: &str) -> Option<u64> {
 
 /// Added constants: their number, and their bytes, keys included.
 #[derive(Default)]
-struct Made {
+struct AddedConstants {
     symbols: (u64, Vec<u8>),
     methods: (u64, Vec<u8>),
     seen: HashSet<u64>,
@@ -202,7 +204,7 @@ struct Namer<'a> {
     files: HashMap<u64, Option<(u64, String, String)>>,
     places: HashMap<(u64, u32), Vec<Named>>,
     keys: &'a mut Keys,
-    made: Made,
+    added: AddedConstants,
 }
 
 /// Methods added so far. A key means the same in all chunks, as some readers expect.
@@ -310,15 +312,15 @@ impl Namer<'_> {
             *next += 2;
             *next - 1
         });
-        if !self.made.seen.insert(method) {
+        if !self.added.seen.insert(method) {
             return method;
         }
         let symbol = method - 1;
-        let (count, bytes) = &mut self.made.symbols;
+        let (count, bytes) = &mut self.added.symbols;
         *count += 1;
         varint::put(bytes, symbol);
         strings::put(bytes, name);
-        let (count, bytes) = &mut self.made.methods;
+        let (count, bytes) = &mut self.added.methods;
         *count += 1;
         // Native code, with the descriptor that the recorder's own methods use.
         put_all(bytes, [method, class, symbol, 1, 0x100]);

@@ -17,7 +17,7 @@ pub(super) fn step(header: &ChunkHeader) -> (i64, i64) {
 /// Starts of the chunks written so far, in nanoseconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct UniqueStartTimes {
-    taken: HashSet<i64>,
+    used: HashSet<i64>,
     /// By a used start and a step: the last free start, so that many chunks with the same start cause no long
     /// search.
     free: HashMap<(i64, i64), i64>,
@@ -30,7 +30,7 @@ impl UniqueStartTimes {
         let (ticks, nanos) = step(header);
         let mut at = header.start_nanos;
         let mut passed = Vec::new();
-        while !self.taken.insert(at) {
+        while !self.used.insert(at) {
             passed.push((at, nanos));
             let next = self.free.get(&(at, nanos)).copied();
             at = next.or(at.checked_add(nanos))?;

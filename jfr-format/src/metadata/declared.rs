@@ -44,7 +44,7 @@ impl Declared {
 
     /// A recorder of many processes declares the same types for each, so the last few sets are cached.
     fn closed(types: impl Iterator<Item = TypeId>) -> Declared {
-        static KEPT: Mutex<VecDeque<(TypeSet, Declared)>> = Mutex::new(VecDeque::new());
+        static CACHE: Mutex<VecDeque<(TypeSet, Declared)>> = Mutex::new(VecDeque::new());
         const MOST: usize = 4;
         let mut wanted = [false; IDS];
         for id in types {
@@ -52,13 +52,13 @@ impl Declared {
                 *mark = true;
             }
         }
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, declared)) = kept.iter().find(|(of, _)| *of == wanted) {
+        let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, declared)) = cache.iter().find(|(of, _)| *of == wanted) {
             return declared.clone();
         }
         let declared = Declared::encoded((0..IDS as u32).map(TypeId).filter(|id| wanted[id.0 as usize]), &[]);
-        kept.truncate(MOST - 1);
-        kept.push_front((wanted, declared.clone()));
+        cache.truncate(MOST - 1);
+        cache.push_front((wanted, declared.clone()));
         declared
     }
 

@@ -72,7 +72,7 @@ impl Part {
     }
 
     /// Returns the number of bytes of memory.
-    pub fn held(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.pieces.iter().map(Fragment::held).sum()
     }
 }
@@ -125,7 +125,7 @@ pub struct Framer {
     whole: usize,
     /// Pieces of the next part that are no longer in the buffer.
     pieces: Vec<Fragment>,
-    held: usize,
+    memory_bytes: usize,
     most: usize,
     /// Number of bytes of the stream before the buffer.
     before: u64,
@@ -154,7 +154,7 @@ impl Framer {
             buffer: BytesMut::new(),
             whole: 0,
             pieces: Vec::new(),
-            held: 0,
+            memory_bytes: 0,
             most,
             before: 0,
             chunk: None,
@@ -198,7 +198,7 @@ impl Framer {
             }
             match self.record()? {
                 Step::On => {}
-                Step::More if self.held + self.buffer.len() > self.most => {
+                Step::More if self.memory_bytes + self.buffer.len() > self.most => {
                     return Err(self.error(FrameFault::TooLong));
                 }
                 Step::More => return Ok(None),
@@ -324,7 +324,7 @@ impl Framer {
         }
         self.buffer.advance(zeros);
         if zeros < len {
-            self.held += len - zeros;
+            self.memory_bytes += len - zeros;
             self.pieces.push(Fragment::Bytes(self.buffer.split_to(len - zeros).freeze()));
         }
         chunk.filler -= len as u64;
@@ -337,7 +337,7 @@ impl Framer {
     fn settle(&mut self) {
         if self.whole > 0 {
             self.before += self.whole as u64;
-            self.held += self.whole;
+            self.memory_bytes += self.whole;
             // A slice would keep the buffer's memory alive, so the piece gets a copy.
             self.pieces.push(Fragment::Bytes(Bytes::copy_from_slice(&self.buffer[..self.whole])));
             self.buffer.advance(self.whole);
@@ -366,7 +366,7 @@ impl Framer {
             now: chunk.now,
             counts,
         };
-        self.held = 0;
+        self.memory_bytes = 0;
         if ends {
             self.chunk = None;
         }

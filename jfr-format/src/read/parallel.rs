@@ -275,11 +275,11 @@ fn in_order<T, E>(
     Ok(None)
 }
 
-/// Prevents that threads run too far ahead of the results that are taken.
+/// Prevents that threads run too far ahead of the results that have been delivered.
 #[derive(Debug, Default)]
 struct Turn {
     /// Number of results taken, and whether the run has stopped.
-    taken: Mutex<TurnState>,
+    state: Mutex<TurnState>,
     changed: Condvar,
 }
 
@@ -290,24 +290,24 @@ struct TurnState {
 }
 
 impl Turn {
-    /// Waits until piece `at` is less than `ahead` results in front of those taken. Returns false if no more
+    /// Waits until piece `at` is less than `ahead` results in front of those delivered. Returns false if no more
     /// results are needed.
     fn wait_until(&self, at: usize, ahead: usize) -> bool {
-        let Ok(taken) = self.taken.lock() else { return false };
-        let waited = self.changed.wait_while(taken, |taken| !taken.stopped && at >= taken.results + ahead);
-        waited.is_ok_and(|taken| !taken.stopped)
+        let Ok(state) = self.state.lock() else { return false };
+        let waited = self.changed.wait_while(state, |state| !state.stopped && at >= state.results + ahead);
+        waited.is_ok_and(|state| !state.stopped)
     }
 
     fn advance(&self, results: usize) {
-        if let Ok(mut taken) = self.taken.lock() {
-            taken.results = results;
+        if let Ok(mut state) = self.state.lock() {
+            state.results = results;
         }
         self.changed.notify_all();
     }
 
     fn stop(&self) {
-        if let Ok(mut taken) = self.taken.lock() {
-            taken.stopped = true;
+        if let Ok(mut state) = self.state.lock() {
+            state.stopped = true;
         }
         self.changed.notify_all();
     }

@@ -174,10 +174,10 @@ struct Current {
     read_ahead: Option<u64>,
     counts: TypeCounts,
     landmarks: Landmarks,
-    held: VecDeque<Region>,
+    deferred: VecDeque<Region>,
     /// Checkpoints before the metadata.
     early: Vec<Region>,
-    known: CompleteConstants,
+    complete: CompleteConstants,
 }
 
 /// Result of one step.

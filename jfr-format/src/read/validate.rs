@@ -131,7 +131,7 @@ struct ChunkValidator<'a> {
     /// Size of the metadata, and how often metadata was read.
     metadata: (usize, u32),
     /// True if the checkpoint in the header was found.
-    found: bool,
+    header_checkpoint_found: bool,
     undeclared: HashSet<u64>,
 }
 
@@ -154,7 +154,7 @@ impl<'a> ChunkValidator<'a> {
             events: 0,
             constants: 0,
             checkpoints: 0,
-            found: false,
+            header_checkpoint_found: false,
             undeclared: HashSet::new(),
         })
     }
@@ -182,7 +182,7 @@ impl<'a> ChunkValidator<'a> {
             }
         }
         let named = self.chunk.header.checkpoint.0;
-        if !self.found && (named != 0 || self.checkpoints > 0) {
+        if !self.header_checkpoint_found && (named != 0 || self.checkpoints > 0) {
             let kind = ErrorKind::Nonconformance(Nonconformance::CheckpointOffset(named));
             let at = self.chunk.offset.0;
             return Err(Error::new(kind, at, Some(self.chunk.index), "the chunk header"));
@@ -208,7 +208,7 @@ impl<'a> ChunkValidator<'a> {
 
     fn checkpoint(&mut self, at: usize, payload: &[u8]) -> Result<()> {
         self.checkpoints += 1;
-        self.found |= at as u64 == self.chunk.header.checkpoint.0;
+        self.header_checkpoint_found |= at as u64 == self.chunk.header.checkpoint.0;
         let mut constants = 0;
         let walked = walk_pools(&self.chunk.types, payload, |_, _, _| constants += 1, |_| {});
         self.constants += constants;

@@ -58,17 +58,17 @@
 //! # chunk.event(schema::NOTICE, |e| { e.ticks(Ticks(25)).string("hello"); })?;
 //! # chunk.finish(Ticks(30), true, &mut pipe)?;
 //! # let mut input = Input::bytes(pipe.into_inner().into());
-//! # let mut told = 0;
+//! # let mut notices = 0;
 //! # while let Some(item) = input.next()? {
 //! #     let Item::Events(batch) = item else { continue };
 //! #     for event in batch.events() {
 //! #         if &*event.class().name != "flightline.Notice" { continue }
 //! let error = Views::default().read::<Wrong>(&event).err().expect("a string is no integer");
 //! assert!(error.to_string().starts_with("field message of flightline.Notice is java.lang.String, not an integer"));
-//! #         told += 1;
+//! #         notices += 1;
 //! #     }
 //! # }
-//! # assert_eq!(told, 1);
+//! # assert_eq!(notices, 1);
 //! # Ok(()) }
 //! ```
 

@@ -59,18 +59,18 @@ fn repaired(bytes: &Bytes) -> Bytes {
 
 /// Drops the events whose type ids are not divisible by `keep`; all others must be retained.
 pub fn scrub(bytes: &Bytes, keep: u64, what: &str) {
-    let mut kept = Counts::new();
+    let mut retained = Counts::new();
     let mut decide = |event: &EventRef<'_>| {
         if !event.class().id.is_multiple_of(keep.max(1)) {
             return Decision::Drop;
         }
-        *kept.entry(event.class().name.to_string()).or_default() += 1;
+        *retained.entry(event.class().name.to_string()).or_default() += 1;
         Decision::Keep
     };
     let mut out = Vec::new();
     edit::filter(&Source::from(bytes.clone()), Scope::default(), &mut decide, &mut out)
         .expect("memory does not fail");
-    assert_eq!(sound(&out.into(), what, &mut |_| {}), kept, "{what}: scrub");
+    assert_eq!(sound(&out.into(), what, &mut |_| {}), retained, "{what}: scrub");
 }
 
 /// Cuts the range `from..to`; every event in the result must have been selected.
@@ -79,17 +79,17 @@ pub fn cut(bytes: &Bytes, from: i64, to: i64, what: &str) {
     let Some((start, end)) = edit::time_range(&source) else { return };
     let (from, to) = (start.saturating_add(from), end.saturating_sub(to));
     let wanted = |event: &EventRef<'_>| event.start_nanos().is_some_and(|at| (from..to).contains(&at));
-    let mut kept = 0;
+    let mut retained = 0;
     let mut decide = |event: &EventRef<'_>| {
         let wanted = wanted(event);
-        kept += u64::from(wanted);
+        retained += u64::from(wanted);
         if wanted { Decision::Keep } else { Decision::Drop }
     };
     let scope = Scope { range: Some((from, to)), ..Scope::default() };
     let mut out = Vec::new();
     edit::filter(&source, scope, &mut decide, &mut out).expect("memory does not fail");
     let counts = sound(&out.into(), what, &mut |_| {});
-    assert_eq!(counts.values().sum::<u64>(), kept, "{what}: cut {from}..{to}");
+    assert_eq!(counts.values().sum::<u64>(), retained, "{what}: cut {from}..{to}");
 }
 
 /// Replaces all text of events; the result must be null or the mark, and no event may be lost.

@@ -1,3 +1,5 @@
+//! Internal to the recorder, no stable API.
+//!
 //! The part of the recorder that runs in the recorded program, outside signal handlers. `preload` exports the functions that lead here; the
 //! linked library calls [`start()`] and [`stop()`]. A module depends only on those in its own line and above:
 //!

@@ -215,13 +215,13 @@ mod tests {
         let mut all = std::vec::Vec::new();
         for now in times {
             let tick = now / 1_000_000;
-            let told = if clock.left != 0 && tick == clock.tick {
+            let reported = if clock.left != 0 && tick == clock.tick {
                 clock.left -= 1;
                 clock.last
             } else {
                 clock.was_read(now, || tick)
             };
-            all.push((now, told));
+            all.push((now, reported));
         }
         all
     }
@@ -229,17 +229,17 @@ mod tests {
     #[test]
     fn clock_reads_are_skipped_only_within_bursts() {
         let slow = reported_starts(&mut Clock::default(), (1..1000).map(|i| i * (BURST_NS + 1)));
-        assert!(slow.iter().all(|(now, told)| now == told));
+        assert!(slow.iter().all(|(now, reported)| now == reported));
         let mut clock = Clock::default();
         let burst = reported_starts(&mut clock, (0..1000).map(|i| 7_000_000 + i * 30));
-        let read = burst.iter().filter(|(now, told)| now == told).count();
+        let read = burst.iter().filter(|(now, reported)| now == reported).count();
         assert!((1000 / BURST as usize..150).contains(&read), "{read}");
-        assert!(burst.iter().all(|(now, told)| now - told <= u64::from(BURST) * BURST_NS));
+        assert!(burst.iter().all(|(now, reported)| now - reported <= u64::from(BURST) * BURST_NS));
         // A pause in the middle of a burst: at most one tick too early, then the burst is over.
         let paused = reported_starts(&mut clock, (0..20).map(|i| 7_700_000 + i * 50_000));
-        assert!(paused.iter().all(|(now, told)| now >= told && now - told < 1_000_000));
+        assert!(paused.iter().all(|(now, reported)| now >= reported && now - reported < 1_000_000));
         let after = reported_starts(&mut clock, (0..20).map(|i| 9_000_000 + i * 50_000));
-        assert!(after.iter().all(|(now, told)| now == told), "{after:?}");
+        assert!(after.iter().all(|(now, reported)| now == reported), "{after:?}");
     }
 
     #[test]

@@ -86,22 +86,22 @@ fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
         if level.is_null() {
             return 0;
         }
-        let held = &raw mut (*level).held[0];
-        begin_fill(held);
+        let owned = &raw mut (*level).records[0];
+        begin_fill(owned);
         let recorder = recorder();
         recorder.changes();
-        (*held).car.start_ns = 0;
+        (*owned).car.start_ns = 0;
         (*level).samples = core::ptr::null();
         if (*recorder.mode).load(Relaxed) != mode::OFF {
             let samples = (recorder.samples)();
             if !samples.is_null() {
                 (*level).samples = samples;
                 (*level).samples_before = (*samples).load(Relaxed);
-                (*held).car.start_ns = (*state).clock.beginning();
+                (*owned).car.start_ns = (*state).clock.beginning();
             }
         }
         let context = what.context;
-        let record = &raw mut (*held).record;
+        let record = &raw mut (*owned).record;
         (*record).trace_id = context.trace_id;
         (*record).span_id = context.span_id.to_be_bytes();
         (*record).valid = VALID;
@@ -110,12 +110,12 @@ fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
         let seq = (*state).number();
         let previous = (*state).slot().load(Relaxed);
         (*level).previous = previous;
-        (*held).car.previous = previous;
-        (*held).car.magic = MAGIC;
-        (*held).car.name_len = what.name.len() as u32;
-        (*held).car.name = what.name.as_ptr();
-        (*held).car.seq = seq;
-        (*held).car.parent_span_id = context.parent_span_id;
+        (*owned).car.previous = previous;
+        (*owned).car.magic = MAGIC;
+        (*owned).car.name_len = what.name.len() as u32;
+        (*owned).car.name = what.name.as_ptr();
+        (*owned).car.seq = seq;
+        (*owned).car.parent_span_id = context.parent_span_id;
         let mut local_root_span_id = context.local_root_span_id;
         let mut inherited = &[][..];
         let mut of_scope = None;
@@ -143,15 +143,15 @@ fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
         if local_root_span_id == 0 {
             local_root_span_id = context.span_id;
         }
-        (*held).car.local_root_span_id = local_root_span_id;
+        (*owned).car.local_root_span_id = local_root_span_id;
         if !inherited.is_empty() || !what.attrs.is_empty() {
             match of_scope {
                 None => (*record).set_labels(inherited, what.attrs),
                 Some(keys) => (*record).set_labels_for_keys(keys, inherited, what.attrs),
             }
         }
-        end_fill(held, seq);
-        (*level).current = held;
+        end_fill(owned, seq);
+        (*level).current = owned;
         (*level).relabelled = false;
         (*level).seq = seq;
         (*level).owner = what.owner;
@@ -174,9 +174,9 @@ pub fn begin(name: &str) -> u64 {
             return 0;
         }
         let all = &mut (*level).name;
-        let kept = &mut all[..name.len()];
-        kept.copy_from_slice(name.as_bytes());
-        core::str::from_utf8_unchecked(core::slice::from_raw_parts(kept.as_ptr(), kept.len()))
+        let copied = &mut all[..name.len()];
+        copied.copy_from_slice(name.as_bytes());
+        core::str::from_utf8_unchecked(core::slice::from_raw_parts(copied.as_ptr(), copied.len()))
     };
     let context = crate::new_context(current().as_ref());
     enter(&Entering { context: &context, name, attrs: &[], owner: 0 })
@@ -189,31 +189,31 @@ pub fn end(token: u64) -> bool {
     // SAFETY: a level of this thread, which keeps its contents until it is reused; the name is the copy that
     // `begin` made.
     unsafe {
-        let held = &*(*ended.level.as_ptr()).current;
-        let name = core::slice::from_raw_parts(held.car.name, held.car.name_len as usize);
+        let owned = &*(*ended.level.as_ptr()).current;
+        let name = core::slice::from_raw_parts(owned.car.name, owned.car.name_len as usize);
         let context = SpanContext {
-            trace_id: held.record.trace_id,
-            span_id: u64::from_be_bytes(held.record.span_id),
-            parent_span_id: held.car.parent_span_id,
-            local_root_span_id: held.car.local_root_span_id,
-            flags: held.record.flags,
+            trace_id: owned.record.trace_id,
+            span_id: u64::from_be_bytes(owned.record.span_id),
+            parent_span_id: owned.car.parent_span_id,
+            local_root_span_id: owned.car.local_root_span_id,
+            flags: owned.record.flags,
         };
         let name = core::str::from_utf8_unchecked(name);
-        crate::span_ended(&context, name, held.car.start_ns, ended.samples, held.record.labels());
+        crate::span_ended(&context, name, owned.car.start_ns, ended.samples, owned.record.labels());
     }
     true
 }
 
 /// Marks the record as being written, for readers in other threads and processes.
-unsafe fn begin_fill(held: *mut OwnedRecord) {
+unsafe fn begin_fill(owned: *mut OwnedRecord) {
     // SAFETY: the caller's own record, which is not active.
-    unsafe { (*held).car.version.store(0, Relaxed) };
+    unsafe { (*owned).car.version.store(0, Relaxed) };
     core::sync::atomic::fence(Release);
 }
 
-unsafe fn end_fill(held: *mut OwnedRecord, version: u64) {
+unsafe fn end_fill(owned: *mut OwnedRecord, version: u64) {
     // SAFETY: the caller's own record, which is not active.
-    unsafe { (*held).car.version.store(version, Release) };
+    unsafe { (*owned).car.version.store(version, Release) };
 }
 
 /// Leaves the activation with this token of [`enter`]; it need not be the innermost one. Returns `None` if
@@ -283,16 +283,15 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
             let below = (*level).below;
             recorder().changes();
             // Reporting takes time, which counts for the activation that ends, not for the one that follows.
-            let mut told = ended(level, below);
+            let mut end = ended(level, below);
             recorder().changes();
             (*state).publish(local, (*level).previous);
             (*state).top = below;
-            if told.samples == 0 && sample_count(level) != 0 && (*recorder().mode).load(Relaxed) != mode::ALL
-            {
+            if end.samples == 0 && sample_count(level) != 0 && (*recorder().mode).load(Relaxed) != mode::ALL {
                 // Include samples that came in the meantime.
-                told = ended(level, below);
+                end = ended(level, below);
             }
-            return Some(told);
+            return Some(end);
         }
         let mut level = (*level).below;
         while (*level).seq != 0 {
@@ -367,7 +366,7 @@ unsafe fn report_end(level: NonNull<Level>, below: *const Level, samples: u32) {
     // SAFETY: a level of this thread, which stays mapped until the thread's end; the level below is the
     // thread's own, and the bottom has sequence number 0. The slot's previous record is not read, because it
     // may be another writer's and already freed.
-    let (held, previous_span_id) = unsafe {
+    let (owned, previous_span_id) = unsafe {
         let outer = if (*below).seq != 0 { (*(*below).current).record.span_id } else { [0; 8] };
         (&*(*level.as_ptr()).current, u64::from_be_bytes(outer))
     };
@@ -375,11 +374,11 @@ unsafe fn report_end(level: NonNull<Level>, below: *const Level, samples: u32) {
     let scope = ScopeEnd {
         size: size_of::<ScopeEnd>() as u32,
         samples,
-        start_ns: held.car.start_ns.min(end_ns),
+        start_ns: owned.car.start_ns.min(end_ns),
         end_ns,
-        span_id: u64::from_be_bytes(held.record.span_id),
+        span_id: u64::from_be_bytes(owned.record.span_id),
         previous_span_id,
-        seq: held.car.seq,
+        seq: owned.car.seq,
     };
     // SAFETY: the struct is complete and lives during the call.
     unsafe { (recorder.scope)(&scope) };
@@ -415,8 +414,8 @@ pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
         let index = key_index(key)?;
         let level = (*state).top;
         let current = (*level).current;
-        let first = &raw mut (*level).held[0];
-        let other = if current == first { &raw mut (*level).held[1] } else { first };
+        let first = &raw mut (*level).records[0];
+        let other = if current == first { &raw mut (*level).records[1] } else { first };
         begin_fill(other);
         (*other).car.copy_from(&(*current).car);
         let record = &raw mut (*other).record;

@@ -135,12 +135,12 @@ impl Record {
     /// [`Record::set_labels`].
     #[cold]
     pub(crate) fn set_labels_for_keys(&mut self, keys: &Keys, inherited: &[u8], own: &[u8]) {
-        let mut kept = Record::empty();
+        let mut copied = Record::empty();
         for (key, value) in labels(inherited).filter(|(key, _)| keys.has(*key)) {
-            kept.put(&[key, value.len() as u8]);
-            kept.put(value);
+            copied.put(&[key, value.len() as u8]);
+            copied.put(value);
         }
-        self.set_labels(kept.labels(), own);
+        self.set_labels(copied.labels(), own);
     }
 
     /// Sets the labels to `own` and, as far as there is room, to those `inherited` ones whose keys are not in

@@ -112,14 +112,14 @@ impl Write for Value {
 struct Filling {
     record: Record,
     keys: Keys,
-    taken: usize,
+    used: usize,
     left_out: u32,
 }
 
 impl Filling {
     /// Starts with the labels of the thread's innermost activation.
     fn inherited(tells_left_out: Option<u8>) -> Filling {
-        let mut filling = Filling { record: Record::empty(), keys: Keys::default(), taken: 0, left_out: 0 };
+        let mut filling = Filling { record: Record::empty(), keys: Keys::default(), used: 0, left_out: 0 };
         inherited(|labels| {
             for (key, value) in record::labels(labels) {
                 let value = core::str::from_utf8(value).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Filling {
     /// Adds a label, or replaces the one with the same key. Returns false if there is no room. The key of
     /// such a label is not added to the process's table, whose size is limited.
     fn take(&mut self, key: &str, value: &impl fmt::Display) -> bool {
-        if self.taken == SCOPE_LABELS_MAX || key == LEFT_OUT {
+        if self.used == SCOPE_LABELS_MAX || key == LEFT_OUT {
             return false;
         }
         let mut text = Value { bytes: [0; VALUE_MAX], len: 0, full: false };
@@ -156,7 +156,7 @@ impl Filling {
             }
             self.record = without;
         }
-        self.taken += 1;
+        self.used += 1;
         self.put(index, text.as_str())
     }
 
@@ -281,9 +281,9 @@ impl Drop for Scope {
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("Scope");
-        let Some(inner) = &self.inner else { return told.field("is_on", &false).finish() };
-        told.field("name", &inner.name).field("labels", &Names(&inner.labels)).finish_non_exhaustive()
+        let mut output = f.debug_struct("Scope");
+        let Some(inner) = &self.inner else { return output.field("is_on", &false).finish() };
+        output.field("name", &inner.name).field("labels", &Names(&inner.labels)).finish_non_exhaustive()
     }
 }
 

@@ -133,23 +133,23 @@ pub(crate) fn file_holds(path: &core::ffi::CStr, wanted: &[u8]) -> bool {
         return false;
     }
     let mut bytes = [0u8; 2048];
-    let (mut kept, mut found) = (0, false);
+    let (mut overlap, mut found) = (0, false);
     loop {
-        let room = &mut bytes[kept..];
+        let room = &mut bytes[overlap..];
         // SAFETY: the kernel writes at most the requested bytes.
         let got =
             unsafe { call(number::READ, [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0]) };
         if got <= 0 {
             break;
         }
-        let len = kept + got as usize;
+        let len = overlap + got as usize;
         found = bytes[..len].windows(wanted.len()).any(|window| window == wanted);
         if found {
             break;
         }
         // The text may straddle two pieces.
-        kept = len.min(wanted.len() - 1);
-        bytes.copy_within(len - kept..len, 0);
+        overlap = len.min(wanted.len() - 1);
+        bytes.copy_within(len - overlap..len, 0);
     }
     // SAFETY: the descriptor was opened above.
     unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };

@@ -41,7 +41,7 @@ pub(crate) struct Level {
     /// The owner's number ([`crate::context::Entering::owner`]).
     pub(crate) owner: u64,
     /// Two records: labels are added to the one that is not active.
-    pub(crate) held: [OwnedRecord; 2],
+    pub(crate) records: [OwnedRecord; 2],
     /// A copy of a name that does not outlive the call ([`crate::begin`]).
     pub(crate) name: [u8; NAME_MAX + 1],
     /// Keys of a scope's labels. Inner activations inherit these labels in any trace.
@@ -85,7 +85,7 @@ const LEVELS_AT: usize = PAGE - LEVELS_IN_PAGE * size_of::<Level>();
 pub(crate) const LEVELS_MAX: u32 = 4096;
 
 const _: () = {
-    assert!(core::mem::offset_of!(Level, held) == size_of::<Bottom>());
+    assert!(core::mem::offset_of!(Level, records) == size_of::<Bottom>());
     assert!(LEVELS_AT >= size_of::<State>() && LEVELS_AT.is_multiple_of(64));
 };
 

@@ -35,7 +35,7 @@ unsafe extern "C" fn samples() -> *const AtomicU32 {
 }
 unsafe extern "C" fn on_span(end: *const SpanEnd) {
     // SAFETY: the struct is complete during the call, with texts of the given lengths.
-    let told = unsafe {
+    let record = unsafe {
         let text = |at: *const u8, len: u32| {
             let bytes = if at.is_null() { &[] } else { std::slice::from_raw_parts(at, len as usize) };
             String::from_utf8(bytes.to_vec()).unwrap()
@@ -44,7 +44,7 @@ unsafe extern "C" fn on_span(end: *const SpanEnd) {
         (text(end.name, end.name_len), text(end.labels, end.labels_len), end.samples)
     };
     // Outside of the counted work.
-    TOLD.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner).push(record);
 }
 unsafe extern "C" fn on_scope(_: *const ScopeEnd) {}
 unsafe extern "C" fn switched() {}
@@ -73,11 +73,11 @@ fn turn() -> MutexGuard<'static, ()> {
     for key in ["application", "attempt", "vertex", "rows", "part", "dag", "task", "only", "step"] {
         assert!(keys::index(key).is_some());
     }
-    told();
+    take_records();
     turn
 }
 
-fn told() -> Vec<(String, String, u32)> {
+fn take_records() -> Vec<(String, String, u32)> {
     std::mem::take(&mut *TOLD.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -129,7 +129,8 @@ fn nested_scopes_merge_labels_and_inner_values_win() {
         assert_eq!(line(), "application=app_1 attempt=none");
     }
     assert_eq!(seen(), None);
-    let names: Vec<String> = told().into_iter().map(|(name, labels, _)| format!("{name} {labels}")).collect();
+    let names: Vec<String> =
+        take_records().into_iter().map(|(name, labels, _)| format!("{name} {labels}")).collect();
     assert_eq!(
         names,
         [
@@ -175,7 +176,7 @@ fn parallel_attempts_have_separate_labels() {
     });
     assert_eq!([attempts[0].samples(), attempts[1].samples()], [4000, 4000]);
     drop(attempts);
-    let ends = told();
+    let ends = take_records();
     assert_eq!(
         ends.iter().map(|(name, _, samples)| (&**name, *samples)).collect::<Vec<_>>(),
         [("task attempt", 4000), ("task attempt", 4000)]
@@ -198,11 +199,11 @@ fn scope_can_be_shared_and_ended_on_another_thread() {
     .join()
     .unwrap();
     assert_eq!(line(), "task=t", "what another thread let go of is still ours");
-    assert!(told().is_empty());
+    assert!(take_records().is_empty());
     drop(here);
     // The last owner ends the scope, on any thread, and even without a sample.
     thread::spawn(move || drop(shared)).join().unwrap();
-    assert_eq!(told(), [("scope".to_owned(), r#"{"task":"t"}"#.to_owned(), 0)]);
+    assert_eq!(take_records(), [("scope".to_owned(), r#"{"task":"t"}"#.to_owned(), 0)]);
     assert_eq!(seen(), None);
     // A scope that was created on another thread, and a thread that ends in it: the next thread begins
     // without labels.
@@ -223,7 +224,7 @@ fn panic_ends_scopes() {
         std::panic::resume_unwind(Box::new("the task fails"));
     }));
     assert!(panicked.is_err());
-    assert_eq!((seen(), told().len()), (None, 2));
+    assert_eq!((seen(), take_records().len()), (None, 2));
     let _next = scope([("attempt", "1")]);
     assert_eq!(line(), "attempt=1");
 }
@@ -258,17 +259,17 @@ fn inactive_scopes_allocate_nothing_and_label_later_recordings() {
             let _inner = scope([("part", id)]);
         }
     });
-    assert_eq!((off, told().len()), (0, 0));
+    assert_eq!((off, take_records().len()), (0, 0));
     let attempt = scope([("task", id)]);
     MODE.store(mode::SAMPLED, Relaxed);
     assert_eq!(line(), "task=7");
     // No recording was active when it began, so its start is unknown and it is not reported.
     drop(attempt);
-    assert_eq!(told(), []);
+    assert_eq!(take_records(), []);
     TOLD.lock().unwrap().reserve(2000);
     let on = asked(|| (0..1000).for_each(|_| drop(scope([("task", id)]))));
     // The test itself stores two texts for each.
-    assert_eq!((on, told().len()), (2000, 1000));
+    assert_eq!((on, take_records().len()), (2000, 1000));
 }
 
 #[test]
@@ -307,7 +308,7 @@ fn labels_beyond_limits_are_truncated_or_counted() {
     let bad = scope([(key.as_str(), 1), (&key[1..], 2)]);
     assert_eq!((bad.left_out(), seen().unwrap().len()), (1, 2));
     drop(bad);
-    told();
+    take_records();
 
     // Ten thousand labels: the first ones up to the limit are set, and the process's table of keys has room
     // for others afterwards.

@@ -7,8 +7,7 @@
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use flightline_recorder::{
-    Engine, Recorder, Settings, schedule::Trigger, settings::Spans, settings::ThreadSelection,
-    sink::stream::QUEUES,
+    Engine, Recorder, Settings, settings::Spans, settings::ThreadSelection, settings::schedule::Trigger,
 };
 
 use crate::{Dumps, Error, Event, Output, Recording, Repository, output::absolute};
@@ -127,7 +126,7 @@ impl Builder {
 
     /// Overwrites an output file that exists. Otherwise it is renamed to `NAME.old`.
     pub fn overwrite(mut self) -> Builder {
-        self.settings.overwrite = true;
+        self.settings.output.overwrite = true;
         self
     }
 
@@ -146,7 +145,7 @@ impl Builder {
 
     /// Sets how CPU time is sampled; default [`CpuEngine::Auto`].
     pub fn engine(mut self, engine: CpuEngine) -> Builder {
-        self.settings.engine = match engine {
+        self.settings.cpu.engine = match engine {
             CpuEngine::Auto => Engine::Auto,
             CpuEngine::Perf => Engine::Perf,
             CpuEngine::PerfUser => Engine::PerfUser,
@@ -160,13 +159,13 @@ impl Builder {
     /// uses less: 0.0001 to 0.5, so that 0.005 is half a percent. While the cost is higher, the intervals get
     /// longer.
     pub fn budget(mut self, share: f64) -> Builder {
-        self.settings.budget = Some(share);
+        self.settings.cost.budget = Some(share);
         self
     }
 
     /// Limits the frames of a stack, 1 to 2,048; default 1,024.
     pub fn depth(mut self, frames: u32) -> Builder {
-        self.settings.depth = frames;
+        self.settings.stacks.depth = frames;
         self
     }
 
@@ -179,7 +178,7 @@ impl Builder {
 
     /// Does not record processes that this one starts.
     pub fn without_children(mut self) -> Builder {
-        self.settings.follow = false;
+        self.settings.processes.follow = false;
         self
     }
 
@@ -197,25 +196,25 @@ impl Builder {
     /// container. A name has 1 to 63 letters, digits or `._-/`; a value at most 1,024 bytes without commas
     /// and control characters. At most 32 labels are recorded.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
-        self.settings.labels.push((name.into(), value.into()));
+        self.settings.processes.labels.push((name.into(), value.into()));
         self
     }
 
     /// Does not record the arguments of the program.
     pub fn redact_arguments(mut self) -> Builder {
-        self.settings.redact_args = true;
+        self.settings.processes.redact_args = true;
         self
     }
 
     /// Records a last sample of every thread when a signal such as SIGSEGV ends the program. Default: only in a repository.
     pub fn fatal_signals(mut self, on: bool) -> Builder {
-        self.settings.fatal_signals = Some(on);
+        self.settings.processes.fatal_signals = Some(on);
         self
     }
 
     /// Records the addresses of frames instead of source lines and inlined functions, for `flightline annotate --asm`.
     pub fn addresses(mut self) -> Builder {
-        self.settings.addresses = true;
+        self.settings.stacks.addresses = true;
         self
     }
 
@@ -223,14 +222,14 @@ impl Builder {
     /// Files become about ten times smaller; source lines and inlined functions are not recorded. It cannot
     /// be combined with [`Event::Wall`].
     pub fn aggregate(mut self, time: Duration) -> Builder {
-        self.settings.aggregate = Some(time);
+        self.settings.cpu.aggregate = Some(time);
         self
     }
 
     /// With [`Builder::aggregate`]: records source lines and inlined functions, so that stacks that differ in
     /// them are not merged.
     pub fn aggregate_lines(mut self) -> Builder {
-        self.settings.aggregate_lines = true;
+        self.settings.cpu.aggregate_lines = true;
         self
     }
 
@@ -244,28 +243,28 @@ impl Builder {
     /// Synchronizes each flush with the disk (`fdatasync`), so that a power failure loses at most the data
     /// since the last flush.
     pub fn sync(mut self) -> Builder {
-        self.settings.sync = true;
+        self.settings.output.sync = true;
         self
     }
 
     /// Sets the memory of each process for samples that the recorder has not read yet, in bytes: a power of
     /// two, 64 KiB to 256 MiB. Default: 128 KiB to 16 MiB, by rate and number of processors.
     pub fn ring_size(mut self, bytes: u64) -> Builder {
-        self.settings.ring_bytes = Some(bytes);
+        self.settings.cost.ring_bytes = Some(bytes);
         self
     }
 
     /// For streams: limits the bytes that can wait for a reader, 256 KiB to 1 GiB; default 8 MiB. All readers
     /// together have four times that.
     pub fn queue_size(mut self, bytes: usize) -> Builder {
-        self.settings.stream.queue_bytes = bytes;
+        self.settings.output.stream.queue_bytes = bytes;
         self
     }
 
     /// For streams: sets the size of the pipe or of a socket's send buffer in bytes, 4 KiB to 1 GiB; default:
     /// the kernel's.
     pub fn pipe_size(mut self, bytes: usize) -> Builder {
-        self.settings.stream.pipe_bytes = Some(bytes);
+        self.settings.output.stream.pipe_bytes = Some(bytes);
         self
     }
 
@@ -301,13 +300,13 @@ impl Builder {
 
     /// Writes metrics of the recorder to this file every ten seconds, for the text file collector of Prometheus.
     pub fn metrics_file(mut self, path: impl Into<PathBuf>) -> Builder {
-        self.settings.exposition.file = Some(path.into());
+        self.settings.metrics.exposition.file = Some(path.into());
         self
     }
 
     /// Serves metrics of the recorder at `http://ADDRESS/metrics`.
     pub fn metrics_listen(mut self, address: SocketAddr) -> Builder {
-        self.settings.exposition.listen = Some(address);
+        self.settings.metrics.exposition.listen = Some(address);
         self
     }
 
@@ -349,34 +348,33 @@ impl Builder {
     /// Returns the settings of the recorder.
     fn to_settings(&self) -> Result<Settings, Error> {
         let mut settings = self.settings.clone();
-        if let Some(aggregate) = settings.aggregate {
-            settings.flush = aggregate;
+        if let Some(aggregate) = settings.cpu.aggregate {
+            settings.output.flush = aggregate;
             // Metrics every second would take more bytes than the samples.
-            settings.metrics = Some(aggregate);
+            settings.metrics.interval = Some(aggregate);
         }
         if let Some(events) = &self.events {
             settings = settings.without_engines();
             events.iter().cloned().try_for_each(|event| event.select(&mut settings))?;
         }
         if let Some(rate) = self.rate {
-            settings.period = Settings::period_for_rate(rate).map_err(Error::from_recorder)?;
+            settings.cpu.period = Settings::period_for_rate(rate).map_err(Error::from_recorder)?;
         }
         if let Some(flush) = self.flush {
-            settings.flush = flush;
+            settings.output.flush = flush;
         }
         if let Some(threads) = &self.threads {
             let mut selection = ThreadSelection::default();
             threads.ids.iter().cloned().for_each(|ids| selection.add_ids(ids));
             let mut added = threads.patterns.iter().map(|pattern| selection.add_pattern(pattern));
             added.try_for_each(|result| result.map_err(Error::from_recorder))?;
-            settings.threads = Some(selection);
+            settings.processes.threads = Some(selection);
         }
-        settings.dumps = self.dumps.as_ref().map(Dumps::to_policy).transpose()?;
-        settings.stream.token = self.output.to_address()?.1;
-        settings.stream.anywhere = matches!(self.output, Output::Tcp { allow_remote: true, .. });
-        check_stream(&settings)?;
+        settings.output.dumps = self.dumps.as_ref().map(Dumps::to_policy).transpose()?;
+        settings.output.stream.token = self.output.to_address()?.1;
+        settings.output.stream.anywhere = matches!(self.output, Output::Tcp { allow_remote: true, .. });
         // The recorder's process can have another working directory.
-        if let Some(path) = &mut settings.exposition.file {
+        if let Some(path) = &mut settings.metrics.exposition.file {
             *path = absolute(path)?;
         }
         let schedule = &mut settings.schedule;
@@ -389,22 +387,6 @@ impl Builder {
     }
 }
 
-fn check_stream(settings: &Settings) -> Result<(), Error> {
-    let wrong = |name, problem: String| Err(Error::Setting { name, problem });
-    let [least, most] = QUEUES;
-    let stream = &settings.stream;
-    if !(least..=most).contains(&stream.queue_bytes) {
-        return wrong(
-            "queue-size",
-            format!("{} is not between {least} and {most} bytes", stream.queue_bytes),
-        );
-    }
-    match stream.pipe_bytes.filter(|bytes| !(4096..=1 << 30).contains(bytes)) {
-        Some(bytes) => wrong("pipe-size", format!("{bytes} is not between 4 KiB and 1 GiB")),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,8 +394,8 @@ mod tests {
     #[test]
     fn events_replace_cpu_time() {
         let settings = Builder::new().to_settings().unwrap();
-        assert!(settings.cpu && settings.wall.is_none());
-        assert_eq!(Event::CPU, Event::Cpu(settings.period));
+        assert!(settings.cpu.enabled && settings.wall.is_none());
+        assert_eq!(Event::CPU, Event::Cpu(settings.cpu.period));
         let events = [
             Event::WALL,
             Event::METRICS,
@@ -421,9 +403,9 @@ mod tests {
             Event::library_function("libc.so.6", "malloc", Duration::from_millis(1)),
         ];
         let settings = Builder::new().events(events).to_settings().unwrap();
-        assert!(!settings.cpu);
+        assert!(!settings.cpu.enabled);
         assert_eq!(settings.spec(), "wall@50ms,metrics@1s,page-faults@7");
-        assert_eq!(settings.trace[0].function, "libc.so.6:malloc");
+        assert_eq!(settings.calls.trace[0].function, "libc.so.6:malloc");
     }
 
     #[test]
@@ -431,10 +413,10 @@ mod tests {
         let minute = Duration::from_secs(60);
         let aggregated = Builder::new().aggregate(minute);
         let settings = aggregated.clone().to_settings().unwrap();
-        assert_eq!((settings.flush, settings.metrics), (minute, Some(minute)));
+        assert_eq!((settings.output.flush, settings.metrics.interval), (minute, Some(minute)));
         let settings = aggregated.events([Event::CPU, Event::METRICS]).flush_interval(minute / 2);
         let settings = settings.to_settings().unwrap();
-        assert_eq!((settings.flush, settings.metrics), (minute / 2, Some(minute / 60)));
+        assert_eq!((settings.output.flush, settings.metrics.interval), (minute / 2, Some(minute / 60)));
     }
 
     #[test]

@@ -89,17 +89,20 @@ impl Event {
     pub(crate) fn select(self, settings: &mut Settings) -> Result<(), Error> {
         match self {
             Event::Cpu(interval) => {
-                settings.cpu = true;
-                settings.period = interval;
+                settings.cpu.enabled = true;
+                settings.cpu.period = interval;
             }
             Event::Wall(interval) => settings.wall = Some(interval),
-            Event::Metrics(interval) => settings.metrics = Some(interval),
+            Event::Metrics(interval) => settings.metrics.interval = Some(interval),
             Event::Perf { name, period } => settings.events.push(PerfEvent { name, period }),
             Event::Function { name, library, threshold } => {
                 let path = library.map_or_else(env::current_exe, Ok);
                 let path =
                     path.map_err(|source| Error::Io { operation: "find this program".into(), source })?;
-                settings.trace.push(Trace { function: format!("{}:{name}", path.display()), threshold });
+                settings
+                    .calls
+                    .trace
+                    .push(Trace { function: format!("{}:{name}", path.display()), threshold });
             }
         }
         Ok(())

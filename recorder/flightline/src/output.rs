@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use flightline_recorder::{repository, sink::stream::Token};
+use flightline_recorder::{repository, stream::Token};
 
 use crate::Error;
 

@@ -54,7 +54,7 @@ fn program_records_itself() {
     let path = folder.path().join("settings.jfr");
     let mut selected = vec![Event::Wall(Duration::from_millis(10))];
     // Containers may forbid breakpoints.
-    let traced = flightline_recorder::perf_events::trace_refused().is_none();
+    let traced = flightline_recorder::engines::trace_refused().is_none();
     if traced {
         let slow = Duration::from_millis(100);
         selected.push(Event::library_function("libc.so.6", "clock_nanosleep", slow));

@@ -1,3 +1,5 @@
+//! Internal to the recorder, no stable API.
+//!
 //! Everything that runs inside a signal handler of the recorded program, and the memory it shares with the drain.
 //!
 //! Rules of this crate (checked by `.ci/fence.sh` over its object code):

@@ -189,9 +189,12 @@ mod tests {
     fn permission_error_names_the_permitted_users() {
         assert!(refused("init", 1, 0, 1000).ends_with("belongs to user 0; ask as that user, or as root"));
         for (us, instead) in [(0, "CAP_SYS_PTRACE"), (1000, "ask as root")] {
-            let told = refused("x", 7, 1000, us);
-            assert!(told.contains("/proc/7/maps: permission denied") && told.contains(instead), "{told}");
-            assert!(!told.contains("as that user"), "{told}");
+            let message = refused("x", 7, 1000, us);
+            assert!(
+                message.contains("/proc/7/maps: permission denied") && message.contains(instead),
+                "{message}"
+            );
+            assert!(!message.contains("as that user"), "{message}");
         }
     }
 

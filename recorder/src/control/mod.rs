@@ -13,13 +13,14 @@
 //! which is nothing during a pause, and has a counter of changes. Each program copies the counter to its file
 //! when it has applied the change.
 
-pub mod client;
+mod client;
 mod find;
 mod join;
 mod server;
 pub(crate) mod status;
 mod threads;
 
+pub use client::{ask, ask_within};
 pub use find::{Condition, Finder, TargetProcess, find};
 pub use join::{Joining, join};
 pub(crate) use server::{Request, Server, Until};

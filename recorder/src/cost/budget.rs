@@ -38,7 +38,7 @@ pub struct Budget {
     /// after a change.
     mean: Option<[f64; 3]>,
     seconds: u32,
-    told: bool,
+    beyond_reported: bool,
 }
 
 /// The decision after another second.
@@ -62,7 +62,15 @@ pub struct Beyond {
 impl Budget {
     /// Returns a budget without stretched intervals.
     pub fn new(share: f64) -> Budget {
-        Budget { share, stretch: 1.0, thrift: 0, left: [0.0; STEPS], mean: None, seconds: 0, told: false }
+        Budget {
+            share,
+            stretch: 1.0,
+            thrift: 0,
+            left: [0.0; STEPS],
+            mean: None,
+            seconds: 0,
+            beyond_reported: false,
+        }
     }
 
     /// Returns the factor by which intervals are stretched, at least 1.
@@ -77,7 +85,7 @@ impl Budget {
 
     /// Returns to the selected intervals.
     pub fn reset(&mut self) {
-        *self = Budget { told: self.told, ..Budget::new(self.share) };
+        *self = Budget { beyond_reported: self.beyond_reported, ..Budget::new(self.share) };
     }
 
     /// Adds one second: in `base_ns` of CPU time, samples cost `samples_ns` and the rest `fixed_ns`.
@@ -112,9 +120,9 @@ impl Budget {
             self.thrift -= 1;
             return self.changed();
         }
-        let beyond = (over && self.seconds >= CERTAIN && !self.told)
+        let beyond = (over && self.seconds >= CERTAIN && !self.beyond_reported)
             .then_some(Beyond { cost: used * self.share, fixed: fixed * self.share });
-        self.told |= beyond.is_some();
+        self.beyond_reported |= beyond.is_some();
         Verdict { other_rates: false, beyond }
     }
 

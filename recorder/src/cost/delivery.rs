@@ -100,15 +100,15 @@ fn hold_nothing() {
 }
 
 /// Closes all descriptors but one in the child.
-fn close_all_but(kept: u32) {
+fn close_all_but(spared: u32) {
     let close = |first: u32, last: u32| {
-        // SAFETY: the child's own table of descriptors; it uses none but `kept`.
+        // SAFETY: the child's own table of descriptors; it uses none but `spared`.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
     };
-    let below = kept.checked_sub(1).is_none_or(|last| close(0, last));
-    if !(below && close(kept + 1, u32::MAX)) {
+    let below = spared.checked_sub(1).is_none_or(|last| close(0, last));
+    if !(below && close(spared + 1, u32::MAX)) {
         // Before Linux 5.9.
-        for fd in (0..1024).filter(|fd| *fd != kept as i32) {
+        for fd in (0..1024).filter(|fd| *fd != spared as i32) {
             // SAFETY: as above.
             unsafe { libc::close(fd) };
         }

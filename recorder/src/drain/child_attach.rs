@@ -94,7 +94,7 @@ impl Drain {
             reason::SETUID => nix::unistd::geteuid().is_root(),
             _ => false,
         };
-        let follow = self.settings.follow || reason == reason::GO;
+        let follow = self.settings.processes.follow || reason == reason::GO;
         if reachable
             && self.settings.recordable_from_outside()
             && follow

@@ -111,9 +111,9 @@ impl Drain {
         let mut new = self.settings.clone().without_engines();
         new.add(list)?;
         // Traced functions cannot be given in the list.
-        new.trace.clone_from(&self.settings.trace);
+        new.calls.trace.clone_from(&self.settings.calls.trace);
         let wrong = |problem: String| Err(Error::Setting { name: "event", problem });
-        if new.engine != self.settings.engine {
+        if new.cpu.engine != self.settings.cpu.engine {
             return wrong(
                 "how CPU time is sampled is fixed when a recording starts; stop it and start another".into(),
             );
@@ -249,7 +249,7 @@ impl Drain {
                 let go = named || Instant::now() > latest;
                 return Err(if go { Until::Flushed(self.session.ask_flush()) } else { until });
             }
-            Until::Flushed(wanted) => (self.report.flushes_done >= wanted)
+            Until::Flushed(request) => (self.report.flushes_done >= request)
                 .then(|| {
                     let recordings = self.describe_recordings();
                     json!({"ok": true, "outputs": self.outputs.names(), "bytes": self.outputs.bytes(), "recordings": recordings})
@@ -398,7 +398,7 @@ impl Drain {
             "samplesPerSecond": self.steering.rate.1,
             "periodNs": self.settings.samples_cpu_time().then_some(self.period_ns),
             "samplingPeriodNs": self.in_force().period_ns(),
-            "budget": self.settings.budget,
+            "budget": self.settings.cost.budget,
             "cost": self.cost_so_far(),
             "outputs": self.outputs.names(),
             "bytes": self.outputs.bytes(),

@@ -47,7 +47,7 @@ impl Costs {
     pub(super) fn new(settings: &Settings, now_ns: u64) -> Costs {
         Costs {
             delivery: Delivery::measure(),
-            budget: settings.budget.map(Budget::new),
+            budget: settings.cost.budget.map(Budget::new),
             total: Sum::default(),
             ring_peak: 0,
             ended: Vec::new(),
@@ -120,12 +120,12 @@ impl Drain {
         let thrift = budget.thrift();
         self.metrics.every(METRICS_EVERY[thrift]);
         if let Some(beyond) = verdict.beyond {
-            let asked = budget.share;
+            let selected_share = budget.share;
             let message = format!(
                 "recording costs {:.3} % of CPU time, {:.3} % of it at any rate: --budget {:.3}% cannot be kept",
                 100.0 * beyond.cost,
                 100.0 * beyond.fixed,
-                100.0 * asked
+                100.0 * selected_share
             );
             self.outputs.notice(&message, now);
             self.notices.push(message);
@@ -153,7 +153,7 @@ impl Drain {
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
         // A stream's reader waits for its flushes; a file has no such reader.
         match self.outputs.any_followed() {
-            true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
+            true => longest.min((self.settings.output.flush / 2).max(PAUSE[0])),
             false => longest,
         }
     }

@@ -50,7 +50,7 @@ struct Job {
 struct Watched {
     load: Load,
     waits: Waits,
-    waits_looked_ns: u64,
+    waits_checked_ns: u64,
     /// By condition: whether it held, and when it last caused a copy.
     conditions: Vec<(bool, Option<u64>)>,
 }
@@ -77,8 +77,8 @@ impl Dumps {
     /// Returns true if a recording has recently reported the signal that ended the process, or one that
     /// shares the recording.
     fn has_reported_signal(&self, pid: u32, now: u64) -> bool {
-        let told = [pid, 0].into_iter().filter_map(|of| self.fatal.get(&of)?.1);
-        told.max().is_some_and(|last| now.saturating_sub(last) < SAME_DEATH_NS)
+        let reported = [pid, 0].into_iter().filter_map(|of| self.fatal.get(&of)?.1);
+        reported.max().is_some_and(|last| now.saturating_sub(last) < SAME_DEATH_NS)
     }
 
     /// Notes that a process's recording is complete.
@@ -96,25 +96,25 @@ impl Dumps {
 impl Drain {
     /// Returns an empty record of running threads for a new process, if a condition needs one.
     pub(super) fn dumps_runs(&self) -> Option<Box<Runs>> {
-        let policy = self.settings.dumps.as_ref()?;
+        let policy = self.settings.output.dumps.as_ref()?;
         policy.on.iter().any(|c| matches!(c, Condition::Stuck(_))).then(Box::default)
     }
 
     /// Requests a copy because of a signal.
     pub(super) fn dump_signalled(&mut self, signal: i32) {
-        let wanted = self.settings.dumps.as_ref().and_then(|policy| policy.signal);
-        if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
+        let trigger = self.settings.output.dumps.as_ref().and_then(|policy| policy.signal);
+        if let Some(trigger) = trigger.filter(|trigger| *trigger as i32 == signal) {
             let all: Vec<u32> = self.outputs.recordings.iter().map(|(_, pid, _)| pid).collect();
             for pid in all {
-                self.want_dump(pid, "asked", format!("{} came", wanted.as_str()));
+                self.want_dump(pid, "asked", format!("{} came", trigger.as_str()));
             }
         }
     }
 
     /// Requests a copy because the program that we started has ended.
     pub(super) fn dump_at_end(&mut self, pid: u32, status: ExitStatus) {
-        let Some(policy) = &self.settings.dumps else { return };
-        let told = policy.on.iter().find_map(|condition| {
+        let Some(policy) = &self.settings.output.dumps else { return };
+        let reason = policy.on.iter().find_map(|condition| {
             let why = match (condition, status.code(), status.signal()) {
                 (Condition::Exit { code, equal }, Some(exit), _) if (exit == *code) == *equal => {
                     format!("the program ended with exit code {exit}")
@@ -128,7 +128,7 @@ impl Drain {
             };
             Some((condition.word(), why))
         });
-        if let Some((word, why)) = told {
+        if let Some((word, why)) = reason {
             if word == Condition::Signal.word() {
                 self.dumps.program = Some(pid);
             }
@@ -161,17 +161,17 @@ impl Drain {
     /// Finds panics and last samples that were recorded since the last check. Their threads may be gone by
     /// now.
     fn note_ends(&mut self, now: u64) {
-        let Some(policy) = &self.settings.dumps else { return };
+        let Some(policy) = &self.settings.output.dumps else { return };
         let every = u64::try_from(policy.every.as_nanos()).unwrap_or(u64::MAX);
         let [panics, signals] = [Condition::Panic, Condition::Signal].map(|c| policy.on.contains(&c));
         let (mut panicked, mut ended) = (Vec::new(), Vec::new());
         let is_new = |(seen, last): &mut (u64, Option<u64>), count: u64| {
             let new = count > std::mem::replace(seen, count);
-            let told = new && last.is_none_or(|last| now.saturating_sub(last) >= every);
-            if told {
+            let due = new && last.is_none_or(|last| now.saturating_sub(last) >= every);
+            if due {
                 *last = Some(now);
             }
-            told
+            due
         };
         let Dumps { panics: seen_panics, fatal: seen_fatal, program, .. } = &mut self.dumps;
         for (_, pid, recording) in self.outputs.recordings.iter() {
@@ -198,7 +198,9 @@ impl Drain {
 
     /// Checks the conditions once a second.
     pub(super) fn dump_triggers(&mut self, now: u64) {
-        let Some(policy) = self.settings.dumps.clone().filter(|policy| !policy.on.is_empty()) else { return };
+        let Some(policy) = self.settings.output.dumps.clone().filter(|policy| !policy.on.is_empty()) else {
+            return;
+        };
         self.note_ends(now);
         let live: Vec<usize> =
             (0..self.processes.list.len()).filter(|i| !self.processes.list[*i].state.over).collect();
@@ -249,25 +251,25 @@ impl Drain {
             }
             Condition::Stuck(time) => {
                 let runs = process.state.runs.as_mut().and_then(|runs| runs.stuck(now, time));
-                let told = |(tid, ns): (u32, u64), doing: &str| {
+                let message = |(tid, ns): (u32, u64), doing: &str| {
                     format!("thread {tid} of {name} ({pid}) {doing} for {:.0} s", ns as f64 / 1e9)
                 };
                 if let Some(stuck) = runs {
-                    return Some(told(stuck, "has run in one place"));
+                    return Some(message(stuck, "has run in one place"));
                 }
                 let every = u64::try_from((time / LOOKS).as_nanos()).unwrap_or(u64::MAX);
-                let held =
-                    watched.waits_looked_ns != 0 && now.saturating_sub(watched.waits_looked_ns) < every;
-                if held {
+                let recent =
+                    watched.waits_checked_ns != 0 && now.saturating_sub(watched.waits_checked_ns) < every;
+                if recent {
                     // The state at the last check.
                     return watched
                         .waits
                         .last()
-                        .map(|stuck| told(stuck, "has waited for a lock or a device"));
+                        .map(|stuck| message(stuck, "has waited for a lock or a device"));
                 }
-                watched.waits_looked_ns = now;
+                watched.waits_checked_ns = now;
                 let stuck = watched.waits.stuck(pid, now, time)?;
-                Some(told(stuck, "has waited for a lock or a device"))
+                Some(message(stuck, "has waited for a lock or a device"))
             }
             Condition::Panic | Condition::Exit { .. } | Condition::Signal => None,
         }
@@ -305,7 +307,7 @@ impl Drain {
     }
 
     fn begin_dump(&mut self, job: Job) {
-        let Some(policy) = self.settings.dumps.clone() else { return };
+        let Some(policy) = self.settings.output.dumps.clone() else { return };
         let why = job.why.clone();
         // In a thread, because a disk may be slow and rings would fill up.
         match thread::Builder::new().name("dump".into()).spawn(move || copy(&policy, &job)) {
@@ -317,7 +319,11 @@ impl Drain {
     fn report_dump(&mut self, copying: Copying, why: &str) {
         self.notices.push(match copying.join() {
             Ok(Ok((path, dumped))) => {
-                format!("{why}: dumped to {}, {}", path.display(), crate::loss::size(dumped.bytes))
+                format!(
+                    "{why}: dumped to {}, {}",
+                    path.display(),
+                    crate::settings::units::format_bytes(dumped.bytes)
+                )
             }
             Ok(Err(error)) => format!("no dump although {why}: {error}"),
             Err(_) => format!("no dump although {why}: the copy failed"),

@@ -31,9 +31,12 @@ impl Outputs for Drain {
 
     fn describe_process(&mut self, process: &ProcessInfo, id: RecordingId, now: u64) {
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
-        info_events::process(recording, process, self.settings.redact_args, now);
-        let labels =
-            crate::settings::labels::process_labels(process.pid, &process.file_name(), &self.settings.labels);
+        info_events::process(recording, process, self.settings.processes.redact_args, now);
+        let labels = crate::settings::labels::process_labels(
+            process.pid,
+            &process.file_name(),
+            &self.settings.processes.labels,
+        );
         info_events::labels(recording, process.pid, &labels, now);
         self.report.processes += 1;
     }

@@ -64,7 +64,7 @@ impl Drain {
             Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |s| s.as_str().to_owned());
         let silent = match signal {
             // The kernel has no stack to call a handler on.
-            libc::SIGSEGV | libc::SIGBUS if self.settings.fatal_signals == Some(true) => {
+            libc::SIGSEGV | libc::SIGBUS if self.settings.processes.fatal_signals == Some(true) => {
                 ", and it could not tell where: as after a stack overflow without an alternate stack"
             }
             _ => "",

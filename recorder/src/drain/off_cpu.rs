@@ -19,11 +19,11 @@ impl Drain {
         &mut self,
         act: impl FnOnce(&mut OffCpu, &mut Drain) -> Result<(), String>,
     ) -> Result<(), Error> {
-        let Some(wanted) = &self.settings.off_cpu else { return Ok(()) };
-        let name = wanted.option();
+        let Some(selected) = &self.settings.off_cpu else { return Ok(()) };
+        let name = selected.option();
         let wrong = |problem| Error::Setting { name, problem };
         if self.outside.off_cpu.is_none() {
-            let off_cpu = OffCpu::new(wanted, &self.settings).map_err(wrong)?;
+            let off_cpu = OffCpu::new(selected, &self.settings).map_err(wrong)?;
             self.notices.extend(off_cpu.lacks().map(str::to_owned));
             self.outside.off_cpu = Some(Box::new(off_cpu));
         }

@@ -71,11 +71,11 @@ impl OutputSet {
             session: session.dir().to_owned(),
             start_epoch_ns: realtime_ns(),
             labels: match &self.target {
-                Target::Repository(_) => labels::program_labels(owner, &settings.labels),
+                Target::Repository(_) => labels::program_labels(owner, &settings.processes.labels),
                 _ => Vec::new(),
             },
         };
-        if !settings.overwrite
+        if !settings.output.overwrite
             && let Some([path, old]) = retain_previous(&self.target, owner)?
         {
             notices.push(format!("{} existed and was renamed to {}", path.display(), old.display()));

@@ -35,7 +35,7 @@ impl Drain {
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         info_events::setting(recording, &self.settings, now);
         for process in self.processes.iter().filter(|p| p.state.recording == id) {
-            info_events::process(recording, &process.file.info(), self.settings.redact_args, now);
+            info_events::process(recording, &process.file.info(), self.settings.processes.redact_args, now);
             info_events::labels(recording, process.file.pid, &process.labels, now);
         }
     }
@@ -131,8 +131,8 @@ impl Drain {
         for (process, (threads, events)) in written.zip(before) {
             if refused {
                 let threads = process.state.threads.list.iter_mut().zip(threads);
-                threads.for_each(|(thread, before)| thread.told = before);
-                process.state.engines.told = events;
+                threads.for_each(|(thread, before)| thread.reported = before);
+                process.state.engines.reported = events;
                 process.save_reported(recording);
             } else {
                 process.state.forget_complete(|thread| self.report.add_thread(thread));
@@ -163,8 +163,8 @@ impl Drain {
                 }
             }
             self.outputs.write_libraries(id, &process.state.modules, &self.symbols.images, now);
-            let threads = process.state.threads.list.iter().map(|t| t.told.clone());
-            before.push((threads.collect(), process.state.engines.told));
+            let threads = process.state.threads.list.iter().map(|t| t.reported.clone());
+            before.push((threads.collect(), process.state.engines.reported));
             if let Some(recording) = self.outputs.recordings.get_mut(id) {
                 info_events::threads(recording, process, now);
             }

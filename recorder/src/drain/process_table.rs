@@ -18,7 +18,7 @@ pub(super) struct Discovery {
     /// `None` if the kernel refuses; the directory is then read each time.
     inotify: Option<Inotify>,
     /// Files found, until their process is removed.
-    found: HashSet<PathBuf>,
+    files: HashSet<PathBuf>,
 }
 
 impl Discovery {
@@ -28,7 +28,7 @@ impl Discovery {
             let calls = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ATTRIB;
             i.add_watch(session_dir, calls).is_ok()
         });
-        Discovery { inotify, found: HashSet::new() }
+        Discovery { inotify, files: HashSet::new() }
     }
 
     /// Returns the files that appeared since the last call, in the order of their numbers. `always`: reads
@@ -38,7 +38,7 @@ impl Discovery {
             match inotify.read_events() {
                 // A program requests a flush by changing the directory's time, which adds no file.
                 Ok(events) if events.iter().any(|e| !e.mask.contains(AddWatchFlags::IN_ATTRIB)) => {}
-                _ if !self.found.is_empty() && !always => return Vec::new(),
+                _ if !self.files.is_empty() && !always => return Vec::new(),
                 _ => {}
             }
         }
@@ -46,16 +46,16 @@ impl Discovery {
         let mut paths: Vec<PathBuf> = entries
             .flatten()
             .map(|e| e.path())
-            .filter(|p| p.to_str().is_some_and(|n| n.ends_with(PROC_SUFFIX)) && !self.found.contains(p))
+            .filter(|p| p.to_str().is_some_and(|n| n.ends_with(PROC_SUFFIX)) && !self.files.contains(p))
             .collect();
         paths.sort_by_key(|p| process_file_number(p));
-        self.found.extend(paths.iter().cloned());
+        self.files.extend(paths.iter().cloned());
         paths
     }
 
     /// Forgets the file of a process that is removed.
     pub(super) fn forget(&mut self, path: &Path) {
-        self.found.remove(path);
+        self.files.remove(path);
     }
 }
 

@@ -34,11 +34,11 @@ impl Drain {
         let group = recording.add_group(format!("{} ({})", about.called(), file.pid));
         let mut process = Process::new(file, id, group, self.period_ns, self.session.begun_ns());
         process.state.titles = Titles::new(about.arguments.clone(), about.exe.clone());
-        process.state.threads.selection = self.settings.threads.clone();
+        process.state.threads.selection = self.settings.processes.threads.clone();
         process.state.threads.cpu_off = !self.settings.samples_cpu_time();
         process.state.threads.sampled_every(self.in_force().period_ns());
         if let Some(wall_ns) = self.settings.wall_ns() {
-            process.watch(wall_ns, self.settings.cpu);
+            process.watch(wall_ns, self.settings.cpu.enabled);
         }
         process.state.runs = self.dumps_runs();
         let namespace = process.file.pid_namespace;
@@ -46,11 +46,12 @@ impl Drain {
         process.refresh_modules(&mut self.symbols.images, now);
         self.watch_give_up(process.file.pid, process.file.start_mono_ns);
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
-        info_events::process(recording, &about, self.settings.redact_args, now);
-        process.labels = labels::process_labels(process.file.pid, &about.file_name(), &self.settings.labels);
+        info_events::process(recording, &about, self.settings.processes.redact_args, now);
+        process.labels =
+            labels::process_labels(process.file.pid, &about.file_name(), &self.settings.processes.labels);
         info_events::labels(recording, process.file.pid, &process.labels, now);
         recording.relabel(&process.labels);
-        if self.settings.alloc.is_some()
+        if self.settings.alloc.interval_bytes.is_some()
             && let Some(notice) = self.symbols.allocators.notice(process.file.pid, &process.file.exe())
         {
             recording.notice(&notice, now);
@@ -63,7 +64,7 @@ impl Drain {
 
     /// Reports modules whose allocations cannot be recorded.
     pub(super) fn report_direct_calls(&mut self, now: u64) {
-        if self.settings.alloc.is_none() {
+        if self.settings.alloc.interval_bytes.is_none() {
             return;
         }
         for process in self.processes.iter_mut().filter(|p| !p.state.over && p.file.trusted_pid()) {
@@ -128,7 +129,7 @@ impl Drain {
         }
         let pid = process.file.pid;
         let events = self.session.events().iter().zip(process.file.event_errno());
-        let traces = self.settings.trace.iter().zip(process.file.trace_errno());
+        let traces = self.settings.calls.trace.iter().zip(process.file.trace_errno());
         let refused = events.map(|(event, errno)| (&event.name, errno, false));
         let refused = refused.chain(traces.map(|(trace, errno)| (&trace.function, errno, true)));
         for (name, errno, traced) in refused {

@@ -126,8 +126,9 @@ impl Drain {
             process.state.threads.look(&process.file);
             process.state.threads.search_blocked(&process.file, self.period_ns, true);
             self.report.engine(process.file.engine());
-            if self.settings.live {
-                let every_ns = u64::try_from(self.settings.live_interval.as_nanos()).unwrap_or(u64::MAX);
+            if self.settings.alloc.live {
+                let every_ns =
+                    u64::try_from(self.settings.alloc.live_interval.as_nanos()).unwrap_or(u64::MAX);
                 process.record_alive(every_ns, monotonic_ns());
             }
         }

@@ -26,9 +26,9 @@ impl Drain {
     /// Prepares to sample a program that the calling thread is about to start and that will sample its CPU
     /// time itself.
     pub fn expect_program(&mut self) -> Option<Startup> {
-        let by_perf = matches!(self.settings.engine, Engine::Auto | Engine::Perf | Engine::PerfUser);
-        let wanted = self.settings.cpu && by_perf && !self.paused();
-        wanted.then(|| Startup::open(self.period_ns))?
+        let by_perf = matches!(self.settings.cpu.engine, Engine::Auto | Engine::Perf | Engine::PerfUser);
+        let needed = self.settings.cpu.enabled && by_perf && !self.paused();
+        needed.then(|| Startup::open(self.period_ns))?
     }
 
     /// Notes the PID of the program that was started.
@@ -58,7 +58,7 @@ impl Drain {
         let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { return };
         let mut before = Before::new(process, index);
         let mut walker = RemoteUnwinder::new();
-        let (mut rounds, depth) = (ROUNDS, self.settings.depth as usize);
+        let (mut rounds, depth) = (ROUNDS, self.settings.stacks.depth as usize);
         for early in &samples {
             loop {
                 let rows = self.session.rows().words();

@@ -31,22 +31,22 @@ const MANY: usize = 1024;
 /// The programs examined so far.
 #[derive(Default)]
 pub struct Allocators {
-    known: HashMap<PathBuf, Option<&'static str>>,
+    cache: HashMap<PathBuf, Option<&'static str>>,
 }
 
 impl Allocators {
     /// Returns a message for the user if the program that process `pid` runs has an allocator of its own.
     /// Once per program.
     pub fn notice(&mut self, pid: u32, exe: &Path) -> Option<String> {
-        if self.known.contains_key(exe) {
+        if self.cache.contains_key(exe) {
             return None;
         }
-        if self.known.len() >= MANY {
-            self.known.clear();
+        if self.cache.len() >= MANY {
+            self.cache.clear();
         }
         let path = PathBuf::from(format!("/proc/{pid}/exe"));
         let function = linked_in(&path).or_else(|| linked_in(exe));
-        self.known.insert(exe.to_owned(), function);
+        self.cache.insert(exe.to_owned(), function);
         let function = function?;
         let name = exe.file_name().unwrap_or_default().to_string_lossy();
         Some(format!(

@@ -29,18 +29,18 @@ pub struct Declaration {
 ///
 /// Reads the whole debug information. A damaged unit ends the search in this unit only.
 pub(super) fn find(dwarf: &Dwarf<Slice>, name: &str) -> Vec<Declaration> {
-    let mut search = Search { dwarf, name, original: original(name), found: Vec::new() };
+    let mut search = Search { dwarf, name, original: original(name), declarations: Vec::new() };
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
         if let Ok(unit) = dwarf.unit(header) {
             // A damaged unit must not hide the others.
             let _ = search.unit(&unit);
         }
-        if search.found.len() >= MOST {
+        if search.declarations.len() >= MOST {
             break;
         }
     }
-    search.found
+    search.declarations
 }
 
 /// Returns the name of the function from which the compiler made a copy.
@@ -53,7 +53,7 @@ struct Search<'a> {
     dwarf: &'a Dwarf<Slice>,
     name: &'a str,
     original: &'a str,
-    found: Vec<Declaration>,
+    declarations: Vec<Declaration>,
 }
 
 impl Search<'_> {
@@ -77,9 +77,9 @@ impl Search<'_> {
                 continue;
             }
             let place = place(self.dwarf, unit, entry, declared.as_ref());
-            if let Some(place) = place.filter(|place| !self.found.contains(place)) {
-                self.found.push(place);
-                if self.found.len() >= MOST {
+            if let Some(place) = place.filter(|place| !self.declarations.contains(place)) {
+                self.declarations.push(place);
+                if self.declarations.len() >= MOST {
                     break;
                 }
             }

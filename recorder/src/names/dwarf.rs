@@ -56,7 +56,7 @@ pub struct Lines {
     /// Units parsed since the context was created, and their size.
     units: HashSet<usize>,
     digested: u64,
-    asked: u64,
+    lookups: u64,
     names: HashMap<&'static [u8], Arc<str>>,
 }
 
@@ -107,7 +107,7 @@ impl Lines {
             sections,
             units: HashSet::new(),
             digested: 0,
-            asked: 0,
+            lookups: 0,
             names: HashMap::new(),
         };
         lines.restart();
@@ -142,8 +142,8 @@ impl Lines {
         if self.digested > MAX_DIGESTED {
             self.restart();
         }
-        self.asked += 1;
-        if self.asked.is_multiple_of(REST_AFTER) {
+        self.lookups += 1;
+        if self.lookups.is_multiple_of(REST_AFTER) {
             self.rest();
         }
         let Some(context) = &self.context else { return Vec::new() };

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Default)]
 pub struct Frames {
     /// Index in `frames`, and number of frames: a function and the functions inlined into it.
-    known: HashMap<u64, (u32, u16)>,
+    cache: HashMap<u64, (u32, u16)>,
     frames: Vec<FrameIndex>,
     /// Symbols of JIT-compiled code.
     pub jit: Jit,
@@ -44,18 +44,18 @@ pub enum Resolved {
 impl Frames {
     /// Drops all cached frames, because addresses or frame indices have changed their meaning.
     pub fn clear(&mut self) {
-        self.known = HashMap::new();
+        self.cache = HashMap::new();
         self.frames = Vec::new();
     }
 
     /// Returns the number of cached addresses.
     pub fn count(&self) -> usize {
-        self.known.len()
+        self.cache.len()
     }
 
     /// Returns the memory in use, bytes.
     pub fn bytes(&self) -> usize {
-        self.known.capacity() * (size_of::<(u64, (u32, u16))>() + 1)
+        self.cache.capacity() * (size_of::<(u64, (u32, u16))>() + 1)
             + self.frames.capacity() * size_of::<FrameIndex>()
     }
 
@@ -70,7 +70,7 @@ impl Frames {
         anyway: bool,
         stack: &mut Vec<FrameIndex>,
     ) -> Resolved {
-        if let Some(&(at, count)) = self.known.get(&address) {
+        if let Some(&(at, count)) = self.cache.get(&address) {
             let at = at as usize;
             stack.extend_from_slice(self.frames.get(at..at + usize::from(count)).unwrap_or(&[]));
             return Resolved::Known;
@@ -79,7 +79,7 @@ impl Frames {
         let resolved = look_up(address, modules, interner, images, &mut self.jit, anyway, stack);
         if resolved == Resolved::Known {
             let new = stack.get(before..).unwrap_or(&[]);
-            self.known.insert(address, (self.frames.len() as u32, new.len() as u16));
+            self.cache.insert(address, (self.frames.len() as u32, new.len() as u16));
             self.frames.extend_from_slice(new);
         }
         resolved

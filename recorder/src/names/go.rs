@@ -41,7 +41,7 @@ impl Functions {
         let count = header(0)?.min(MAX_FUNCTIONS);
         let text = match header(2)? {
             0 => text_by_module_data(elf, section.address())?,
-            told => told,
+            text => text,
         };
         let (names, functions) = (usize::try_from(header(3)?).ok()?, usize::try_from(header(7)?).ok()?);
         let records = table.get(functions..)?;

@@ -77,7 +77,7 @@ struct ImageLines {
     /// By address; `None` while it is being looked up.
     frames: HashMap<u64, Option<Box<[SourceFrame]>>>,
     /// Addresses for the next batch.
-    wanted: Vec<u64>,
+    requested: Vec<u64>,
 }
 
 /// Identity of a file: device, inode, modification time in ns.
@@ -93,14 +93,14 @@ pub struct Images {
     vdso_memory: Option<Arc<Mmap>>,
     open: usize,
     /// Number of images after the last removal.
-    kept: usize,
+    retained_count: usize,
     /// An unwind table did not fit into the arena.
     homeless: bool,
     /// A file was read since the last call of [`Images::take_read`].
     read: bool,
-    asked: usize,
+    pending: usize,
     /// Images with addresses to look up.
-    wanted: Vec<ImageId>,
+    line_requests: Vec<ImageId>,
     reader: Reader,
     /// Treats files as if they had no debug information, so that frames contain addresses.
     pub without_lines: bool,
@@ -119,11 +119,11 @@ impl Images {
             vdso: None,
             vdso_memory: None,
             open: 0,
-            kept: 0,
+            retained_count: 0,
             homeless: false,
             read: false,
-            asked: 0,
-            wanted: Vec::new(),
+            pending: 0,
+            line_requests: Vec::new(),
             reader: Reader::start(DebugDirs::default()),
             without_lines: false,
             kernel: Kernel::new(),
@@ -261,15 +261,15 @@ impl Images {
 
     /// Returns true if there are enough new files, or too many unwind tables, to remove the unused ones.
     pub fn many(&mut self) -> bool {
-        std::mem::take(&mut self.homeless) || self.list.len() > self.kept + MANY
+        std::mem::take(&mut self.homeless) || self.list.len() > self.retained_count + MANY
     }
 
     /// Removes the files that are not `needed`, and their unwind tables. Their keys are not reused.
     pub fn keep(&mut self, needed: &HashSet<ImageId>, arena: &mut RowsArena) {
         let vdso = self.vdso;
         let goes = |id: &ImageId, image: &Image| {
-            let kept = *id == ANONYMOUS || vdso == Some(*id) || needed.contains(id);
-            !kept && !matches!(image.state, State::Requested)
+            let in_use = *id == ANONYMOUS || vdso == Some(*id) || needed.contains(id);
+            !in_use && !matches!(image.state, State::Requested)
         };
         for (id, image) in self.list.extract_if(|id, image| goes(id, image)) {
             arena.remove(image.rows_off);
@@ -278,7 +278,7 @@ impl Images {
         }
         self.files.retain(|_, id| self.list.contains_key(id));
         self.names.retain(|_, id| self.list.contains_key(id));
-        self.kept = self.list.len();
+        self.retained_count = self.list.len();
     }
 
     /// Requests an image's symbols and unwind table. Returns true if they are already loaded.
@@ -304,7 +304,7 @@ impl Images {
         let (path, root) = (image.path.clone(), image.root.clone());
         if self.reader.ask(Request::Load { id, path, root, source }) {
             image.state = State::Requested;
-            self.asked += 1;
+            self.pending += 1;
             false
         } else {
             image.state = State::Loaded;
@@ -321,10 +321,10 @@ impl Images {
             known.frames = HashMap::new();
         }
         let frames = known.frames.entry(address).or_insert_with(|| {
-            if known.wanted.is_empty() {
-                self.wanted.push(id);
+            if known.requested.is_empty() {
+                self.line_requests.push(id);
             }
-            known.wanted.push(address);
+            known.requested.push(address);
             None
         });
         frames.as_deref()
@@ -332,11 +332,11 @@ impl Images {
 
     /// Sends the addresses requested since the last call.
     fn request_addresses(&mut self) {
-        for id in std::mem::take(&mut self.wanted) {
+        for id in std::mem::take(&mut self.line_requests) {
             let Some(image) = self.list.get_mut(&id) else { continue };
-            let addresses = std::mem::take(&mut image.lines.wanted);
+            let addresses = std::mem::take(&mut image.lines.requested);
             if self.reader.ask(Request::Source { id, addresses }) {
-                self.asked += 1;
+                self.pending += 1;
             } else {
                 image.lines = ImageLines::default();
             }
@@ -346,12 +346,12 @@ impl Images {
     /// Adds what the reader has read, waiting for it at most `wait`. Returns true if there was anything.
     pub fn take_loaded(&mut self, arena: &mut RowsArena, wait: Duration) -> bool {
         self.request_addresses();
-        if self.asked == 0 && self.kernel.reading() && !wait.is_zero() {
+        if self.pending == 0 && self.kernel.reading() && !wait.is_zero() {
             std::thread::sleep(wait.min(Duration::from_millis(2)));
         }
         let mut any = self.kernel.take_read();
         self.read |= any;
-        while self.asked > 0 {
+        while self.pending > 0 {
             let wait = if any { Duration::ZERO } else { wait };
             let Some(answer) = self.reader.answer(wait) else { break };
             if let Answer::Rows { id, rows } = answer {
@@ -361,7 +361,7 @@ impl Images {
                 }
                 continue;
             }
-            self.asked -= 1;
+            self.pending -= 1;
             any = true;
             self.read = true;
             match answer {
@@ -383,7 +383,7 @@ impl Images {
 
     /// Returns the number of pending requests.
     pub fn outstanding(&self) -> usize {
-        self.asked + self.wanted.len() + usize::from(self.kernel.reading())
+        self.pending + self.line_requests.len() + usize::from(self.kernel.reading())
     }
 }
 

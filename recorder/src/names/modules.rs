@@ -64,7 +64,7 @@ pub struct Line<'a> {
 #[derive(Default, Clone)]
 pub struct ModuleMap {
     current: Vec<Mapping>,
-    gone: Vec<Mapping>,
+    unmapped: Vec<Mapping>,
     log: Vec<(InitModule, PathBuf)>,
     /// The map that a dying process saved has been read.
     last_read: bool,
@@ -107,17 +107,17 @@ impl ModuleMap {
 
     /// Remembers unmapped mappings.
     fn leave(&mut self, mappings: Vec<Mapping>) {
-        self.gone.extend(mappings);
-        let excess = self.gone.len().saturating_sub(MAX_GONE);
-        self.gone.drain(..excess);
+        self.unmapped.extend(mappings);
+        let excess = self.unmapped.len().saturating_sub(MAX_GONE);
+        self.unmapped.drain(..excess);
     }
 
     /// Returns a copy of the current map, for samples that wait.
     pub fn as_it_is(&self) -> ModuleMap {
-        let ModuleMap { current, gone, version, .. } = self;
+        let ModuleMap { current, unmapped, version, .. } = self;
         ModuleMap {
             current: current.clone(),
-            gone: gone.clone(),
+            unmapped: unmapped.clone(),
             log: Vec::new(),
             last_read: false,
             version: *version,
@@ -126,7 +126,7 @@ impl ModuleMap {
 
     /// Returns the images that addresses of this map may lie in.
     pub fn images(&self) -> impl Iterator<Item = ImageId> {
-        self.current.iter().chain(&self.gone).map(|mapping| mapping.image)
+        self.current.iter().chain(&self.unmapped).map(|mapping| mapping.image)
     }
 
     /// Reads `/proc/<pid>/maps`. Returns `Ok(None)` if that process does not map `file` (another PID
@@ -245,7 +245,7 @@ impl ModuleMap {
             eh_readable_end: 0,
             flags: 0,
         };
-        let told = self.log.iter().rev().find(|(m, _)| m.start <= line.start && line.end <= m.end);
+        let logged = self.log.iter().rev().find(|(m, _)| m.start <= line.start && line.end <= m.end);
         let deleted = line.path.strip_suffix(" (deleted)");
         let path = Path::new(deleted.unwrap_or(line.path));
         if line.path == "[vdso]" {
@@ -280,8 +280,8 @@ impl ModuleMap {
         let same = |m: &InitModule| id == build_id(m) && (!full || !id.is_empty());
         let unknown = |m: &InitModule| !full && (build_id(m).is_empty() || id.is_empty());
         let vdso = |m: &InitModule| m.flags & module_flags::VDSO != 0;
-        let told = told.filter(|(m, _)| vdso(m) || same(m) || unknown(m));
-        if let Some((module, _)) = told
+        let logged = logged.filter(|(m, _)| vdso(m) || same(m) || unknown(m));
+        if let Some((module, _)) = logged
             && (module.flags & module_flags::VDSO != 0 || mapping.image != ANONYMOUS)
         {
             mapping.bias = module.bias;
@@ -297,7 +297,7 @@ impl ModuleMap {
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let after = self.current.partition_point(|m| m.start <= address);
         let here = after.checked_sub(1).and_then(|i| self.current.get(i)).filter(|m| address < m.end);
-        here.or_else(|| self.gone.iter().rev().find(|m| m.start <= address && address < m.end))
+        here.or_else(|| self.unmapped.iter().rev().find(|m| m.start <= address && address < m.end))
     }
 
     /// Returns true if an address is in a current mapping.
@@ -335,10 +335,10 @@ fn process_root(pid: u32) -> PathBuf {
 
 /// Saves the executable part of a map. The file is complete at any time.
 fn save(path: &Path, text: &str) -> io::Result<()> {
-    let kept = text.lines().filter(|line| parse(line).is_some_and(|line| line.executable));
-    let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
+    let executable = text.lines().filter(|line| parse(line).is_some_and(|line| line.executable));
+    let executable: String = executable.flat_map(|line| [line, "\n"]).collect();
     let new = path.with_extension("maps-new");
-    fs::write(&new, kept)?;
+    fs::write(&new, executable)?;
     fs::rename(new, path)
 }
 
@@ -430,7 +430,7 @@ mod tests {
             };
             assert!(map.replace(mapping));
         }
-        assert_eq!((map.current.len(), map.gone.len()), (1, MAX_GONE));
+        assert_eq!((map.current.len(), map.unmapped.len()), (1, MAX_GONE));
     }
 
     #[test]
@@ -447,7 +447,7 @@ mod tests {
         };
         let map = ModuleMap {
             current: vec![mapping(0x1000, 1), mapping(0x4000, 2)],
-            gone: vec![mapping(0x2000, 3), mapping(0x4800, 4)],
+            unmapped: vec![mapping(0x2000, 3), mapping(0x4800, 4)],
             ..ModuleMap::default()
         };
         let image = |address| map.find(address).map(|m| m.image);

@@ -21,8 +21,8 @@ pub fn realtime_ns() -> u64 {
 
 /// Limits a time that a program reported to the present. `now_ns` was read a while ago, so later times can be
 /// valid.
-pub fn not_in_future(told_ns: u64, now_ns: u64) -> u64 {
-    if told_ns <= now_ns { told_ns } else { told_ns.min(monotonic_ns()) }
+pub fn not_in_future(reported_ns: u64, now_ns: u64) -> u64 {
+    if reported_ns <= now_ns { reported_ns } else { reported_ns.min(monotonic_ns()) }
 }
 
 /// Returns both clocks at nearly the same moment: the pair of three readings with the least time in between.
@@ -93,8 +93,8 @@ mod tests {
     fn time_after_round_start_is_accepted() {
         let round_ns = monotonic_ns();
         std::thread::sleep(std::time::Duration::from_millis(2));
-        let told_ns = round_ns + 1_000_000;
-        assert_eq!(not_in_future(told_ns, round_ns), told_ns);
+        let reported_ns = round_ns + 1_000_000;
+        assert_eq!(not_in_future(reported_ns, round_ns), reported_ns);
         assert_eq!(not_in_future(round_ns - 5, round_ns), round_ns - 5);
         assert!(not_in_future(u64::MAX, round_ns) <= monotonic_ns());
     }

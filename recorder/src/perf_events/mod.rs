@@ -120,17 +120,21 @@ pub fn specs(events: &[PerfEvent]) -> Result<Vec<EventSpec>, Error> {
 /// # Errors
 /// The first function that cannot be recorded here, and the reason.
 pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
-    let spec = |wanted: &Trace| {
-        let wrong =
-            |problem| Error::Setting { name: "trace", problem: format!("{}: {problem}", wanted.function) };
+    let spec = |function_trace: &Trace| {
+        let wrong = |problem| Error::Setting {
+            name: "trace",
+            problem: format!("{}: {problem}", function_trace.function),
+        };
         // The colons of `ns::function` are not separators.
-        let at = wanted.function.match_indices(':').map(|(at, _)| at).find(|&at| {
-            let other = |i: usize| wanted.function.as_bytes().get(i) == Some(&b':');
+        let at = function_trace.function.match_indices(':').map(|(at, _)| at).find(|&at| {
+            let other = |i: usize| function_trace.function.as_bytes().get(i) == Some(&b':');
             !other(at + 1) && !at.checked_sub(1).is_some_and(other)
         });
-        let function = match (at, &settings.program) {
-            (Some(at), _) => function::find(&wanted.function[..at], &wanted.function[at + 1..]),
-            (None, Some(program)) => function::find(&program.to_string_lossy(), &wanted.function),
+        let function = match (at, &settings.processes.program) {
+            (Some(at), _) => {
+                function::find(&function_trace.function[..at], &function_trace.function[at + 1..])
+            }
+            (None, Some(program)) => function::find(&program.to_string_lossy(), &function_trace.function),
             (None, None) => Err("say in which file it is, as libfoo.so:function:10ms".into()),
         };
         let function = function.map_err(wrong)?;
@@ -140,10 +144,10 @@ pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
             device: meta.dev(),
             inode: meta.ino(),
             address: function.address,
-            threshold_ns: u64::try_from(wanted.threshold.as_nanos()).unwrap_or(u64::MAX),
+            threshold_ns: u64::try_from(function_trace.threshold.as_nanos()).unwrap_or(u64::MAX),
         })
     };
-    settings.trace.iter().map(spec).collect()
+    settings.calls.trace.iter().map(spec).collect()
 }
 
 /// Returns the reason why functions cannot be traced here; `None` if they can.

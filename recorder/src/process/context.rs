@@ -73,8 +73,8 @@ pub(super) fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Opti
 
 /// Removes the local root from the labels and returns it; 0 if they do not contain it.
 fn take_local_root(labels: &mut Map<String, Value>) -> u64 {
-    let told = labels.get(LOCAL_ROOT).and_then(Value::as_str).filter(|text| text.len() == 16);
-    let Some(root) = told.and_then(|text| u64::from_str_radix(text, 16).ok()) else { return 0 };
+    let text = labels.get(LOCAL_ROOT).and_then(Value::as_str).filter(|text| text.len() == 16);
+    let Some(root) = text.and_then(|text| u64::from_str_radix(text, 16).ok()) else { return 0 };
     labels.remove(LOCAL_ROOT);
     root
 }
@@ -119,10 +119,10 @@ mod tests {
     use super::*;
     use flightline_in_signal::layout::context_word;
 
-    fn words(ours: bool, attrs: &[u8], told: usize) -> Vec<u64> {
+    fn words(ours: bool, attrs: &[u8], len: usize) -> Vec<u64> {
         let mut bytes: Vec<u8> = (1..=24).collect();
         bytes.extend([1, 3]);
-        bytes.extend((told as u16).to_le_bytes());
+        bytes.extend((len as u16).to_le_bytes());
         bytes.extend(attrs);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let record = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));

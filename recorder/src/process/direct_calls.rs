@@ -25,7 +25,7 @@ const COUNTED: &[&[u8]] = &[b"malloc", b"calloc", b"realloc", b"free"];
 #[derive(Default)]
 pub struct DirectCalls {
     /// First addresses of modules whose bindings are known, with their images.
-    known: HashSet<(u64, ImageId)>,
+    scanned: HashSet<(u64, ImageId)>,
     /// Modules that have been reported.
     reported: HashSet<PathBuf>,
 }
@@ -34,7 +34,7 @@ impl DirectCalls {
     /// Reads the bindings of modules that are new or whose functions were not called before. Returns the
     /// messages.
     pub fn look(&mut self, pid: u32, modules: &ModuleMap, images: &Images) -> Vec<String> {
-        let new = |m: &&Mapping| !self.known.contains(&(m.start, m.image));
+        let new = |m: &&Mapping| !self.scanned.contains(&(m.start, m.image));
         let new: Vec<Mapping> = modules.current().iter().filter(new).copied().collect();
         if new.is_empty() {
             return Vec::new();
@@ -42,7 +42,7 @@ impl DirectCalls {
         let present = |(start, image): &(u64, ImageId)| {
             modules.current().iter().any(|m| m.start == *start && m.image == *image)
         };
-        self.known.retain(present);
+        self.scanned.retain(present);
         let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
         let mut reports = Vec::new();
         for mapping in new {
@@ -50,7 +50,7 @@ impl DirectCalls {
             let bound = bindings(pid, image, &mapping, &memory, modules).unwrap_or_default();
             if !bound.contains(&mapping.image) {
                 // All functions are bound, so the result is final.
-                self.known.insert((mapping.start, mapping.image));
+                self.scanned.insert((mapping.start, mapping.image));
             }
             let Some(library) = bound.iter().map(|id| images.get(*id)).find(|to| is_libc(to)) else {
                 continue;

@@ -27,7 +27,7 @@ pub struct Ledger {
     /// Interval between samples: the same, or longer if sampling has to cost less.
     sampling_ns: i64,
     carry_ns: i64,
-    begun: bool,
+    started: bool,
     /// Sum of the weights of recorded samples, ns.
     pub sampled_ns: u64,
     /// Number of recorded samples.
@@ -60,7 +60,7 @@ impl Ledger {
     /// Changes the interval between samples, but not the time that an event represents.
     pub fn sampled_every(&mut self, sampling_ns: u64) {
         self.sampling_ns = sane(sampling_ns).max(self.period_ns);
-        if !self.begun && !self.of_process {
+        if !self.started && !self.of_process {
             self.carry_ns = self.sampling_ns / 2;
         }
     }
@@ -72,12 +72,12 @@ impl Ledger {
         self.carry_ns = self.period_ns / 2;
         self.arrived = 0;
         self.arrived_ns = 0;
-        self.begun = false;
+        self.started = false;
     }
 
     /// Sets the CPU time before the first sample. No effect after the first sample.
     pub fn first_expiry(&mut self, first_ns: u64) {
-        if !self.begun && first_ns > 0 {
+        if !self.started && first_ns > 0 {
             self.carry_ns = self.sampling_ns - sane(first_ns).min(self.sampling_ns);
         }
     }
@@ -87,14 +87,14 @@ impl Ledger {
         let fresh = Ledger::new(period_ns);
         self.period_ns = fresh.period_ns;
         self.sampling_ns = fresh.sampling_ns;
-        if !self.begun && !self.of_process {
+        if !self.started && !self.of_process {
             self.carry_ns = fresh.carry_ns;
         }
     }
 
     /// Adds a recorded sample. Returns how many events it becomes (possibly none).
     pub fn sample(&mut self, weight_ns: u64) -> u32 {
-        self.begun = true;
+        self.started = true;
         self.samples += 1;
         self.sampled_ns = self.sampled_ns.saturating_add(weight_ns);
         let weight = i64::try_from(weight_ns).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
@@ -109,10 +109,10 @@ impl Ledger {
     /// is separate and starts at a random value in [−½, ½) periods, so that n periods become n events on
     /// average, however short the thread is.
     pub fn sample_before(&mut self, weight_ns: u64, carry_ns: &mut i64) -> u32 {
-        let (own, begun) = (std::mem::replace(&mut self.carry_ns, *carry_ns), self.begun);
+        let (own, begun) = (std::mem::replace(&mut self.carry_ns, *carry_ns), self.started);
         let events = self.sample(weight_ns);
         *carry_ns = std::mem::replace(&mut self.carry_ns, own);
-        self.begun = begun;
+        self.started = begun;
         events
     }
 
@@ -164,7 +164,7 @@ impl Ledger {
     /// its full weight.
     pub fn count_whole_process(&mut self) {
         self.of_process = true;
-        if !self.begun {
+        if !self.started {
             self.carry_ns = 0;
         }
     }

@@ -8,10 +8,10 @@ impl ProcessState {
     /// Records the allocations that were not freed when the process ended. They wait for symbols like other
     /// events.
     pub(super) fn record_live(&mut self, recording: &mut Recording, now_ns: u64) {
-        let (left, unkept) = self.engines.live.take();
-        if unkept > 0 {
+        let (left, untracked) = self.engines.live.take();
+        if untracked > 0 {
             let message =
-                format!("{unkept} sampled allocations more may not have been freed: too many at a time");
+                format!("{untracked} sampled allocations more may not have been freed: too many at a time");
             recording.notice(&message, now_ns);
         }
         self.record_left_allocations(left, now_ns);

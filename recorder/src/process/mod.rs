@@ -62,7 +62,7 @@ pub struct Process {
     /// The costs that have been reported.
     cost: ReportedCost,
     /// The program's own counters that have been reported.
-    told: ReportedCounters,
+    reported: ReportedCounters,
     /// The record that is being read from the ring.
     record: Record,
     maps: MapsReader,
@@ -89,7 +89,7 @@ impl Process {
             wall: None,
             labels: Vec::new(),
             cost: ReportedCost::default(),
-            told: ReportedCounters::default(),
+            reported: ReportedCounters::default(),
             record: Record::default(),
             maps: MapsReader::default(),
             writers: Writers::default(),

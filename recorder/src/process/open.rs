@@ -70,7 +70,7 @@ struct ThreadScopes {
 #[derive(Debug, Default)]
 pub(super) struct OpenScopes {
     threads: HashMap<ThreadIndex, ThreadScopes>,
-    looked_ns: u64,
+    checked_ns: u64,
 }
 
 impl OpenScopes {
@@ -104,7 +104,7 @@ impl OpenScopes {
 
     /// Returns true if the next reading is due.
     pub fn is_due(&self, now_ns: u64) -> bool {
-        !self.threads.is_empty() && now_ns.saturating_sub(self.looked_ns) >= LOOK_NS
+        !self.threads.is_empty() && now_ns.saturating_sub(self.checked_ns) >= LOOK_NS
     }
 
     /// Reads the activations of threads that were sampled since the last reading, or of all threads if
@@ -116,7 +116,7 @@ impl OpenScopes {
         last: bool,
         pointer: impl Fn(ThreadIndex) -> Option<u64>,
     ) {
-        self.looked_ns = now_ns;
+        self.checked_ns = now_ns;
         let offset = file.context_offsets()[0];
         let few = self.threads.len() <= MOST_THREADS;
         self.threads.retain(|thread, of| {
@@ -209,7 +209,7 @@ impl ProcessState {
     /// Records the activations that had not ended at the end of the process or of the recording.
     pub(super) fn record_open_spans(&mut self, file: &ProcFile, recording: &mut Recording) {
         recording.open_now(file.key(), Vec::new());
-        let mut told = HashSet::new();
+        let mut written = HashSet::new();
         for (index, open) in self.open.take() {
             let Some(thread) = self.threads.list.get_mut(index) else { continue };
             if recording.full() || !thread.selected(file, self.threads.selection.as_ref()) {
@@ -219,7 +219,7 @@ impl ProcessState {
             let scope = open.scope();
             recording.scope_end(constant, &scope);
             // Spans without a name are recorded by the library that created them.
-            if open.name.is_empty() || !told.insert(scope.span) {
+            if open.name.is_empty() || !written.insert(scope.span) {
                 continue;
             }
             let Open { start_ns, parent, name, worked: Worked { context, .. }, .. } = open;
@@ -266,33 +266,28 @@ fn one(pid: u32, at: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) -> O
     if !at.is_multiple_of(CAR_BYTES as u64) {
         return None;
     }
-    let mut held = [0u64; (CAR_BYTES + RECORD_BYTES) / 8];
+    let mut raw = [0u64; (CAR_BYTES + RECORD_BYTES) / 8];
     // SAFETY: the array is as long as the given size.
     let got = unsafe {
-        sys::read_process(
-            pid,
-            at.wrapping_sub(CAR_BYTES as u64),
-            held.as_mut_ptr().cast(),
-            size_of_val(&held),
-        )
+        sys::read_process(pid, at.wrapping_sub(CAR_BYTES as u64), raw.as_mut_ptr().cast(), size_of_val(&raw))
     };
-    let (told, record) = held.split_first_chunk::<{ CAR_BYTES / 8 }>()?;
-    if got < size_of_val(&held) || !is_car(told) || told[car::VERSION] == 0 {
+    let (header, record) = raw.split_first_chunk::<{ CAR_BYTES / 8 }>()?;
+    if got < size_of_val(&raw) || !is_car(header) || header[car::VERSION] == 0 {
         return None;
     }
     let mut words = [0u64; MAX_CONTEXT];
     words[HEAD_WORDS..].copy_from_slice(record);
-    let len = finish(&mut words, Some(told));
+    let len = finish(&mut words, Some(header));
     let worked = decode(words.get(..len)?, name)?;
     let mut bytes = [0u8; NAME];
-    let len = ((told[car::MAGIC] >> 32) as usize).min(NAME);
+    let len = ((header[car::MAGIC] >> 32) as usize).min(NAME);
     // SAFETY: the array is at least as long as the given size.
-    let got = unsafe { sys::read_process(pid, told[car::NAME], bytes.as_mut_ptr(), len) };
+    let got = unsafe { sys::read_process(pid, header[car::NAME], bytes.as_mut_ptr(), len) };
     let name = String::from_utf8_lossy(&bytes[..got.min(len)]).into_owned();
-    let start_ns = told[car::START].min(now_ns);
-    let parent = told[car::PARENT];
+    let start_ns = header[car::START].min(now_ns);
+    let parent = header[car::PARENT];
     let open = Open { start_ns, seen_ns: now_ns, worked, parent, previous: 0, name };
-    Some((open, told[car::VERSION], told[car::PREVIOUS]))
+    Some((open, header[car::VERSION], header[car::PREVIOUS]))
 }
 
 #[cfg(test)]
@@ -305,9 +300,9 @@ mod tests {
     const MAGIC: u64 = flightline_in_signal::context::CAR_MAGIC as u64;
     static TEXT: &str = "a name";
 
-    fn held(seq: u64, previous: u64) -> Box<RecordWithCar> {
-        let mut held = Box::new(RecordWithCar([0; (CAR_BYTES + RECORD_BYTES) / 8]));
-        let words = &mut held.0;
+    fn record_with_car(seq: u64, previous: u64) -> Box<RecordWithCar> {
+        let mut record = Box::new(RecordWithCar([0; (CAR_BYTES + RECORD_BYTES) / 8]));
+        let words = &mut record.0;
         words[car::MAGIC] = MAGIC | (TEXT.len() as u64) << 32;
         words[car::VERSION] = seq;
         words[car::SEQ] = seq;
@@ -316,7 +311,7 @@ mod tests {
         words[car::NAME] = TEXT.as_ptr() as u64;
         words[CAR_BYTES / 8 + 2] = (100 + seq).to_be();
         words[CAR_BYTES / 8 + 3] = 1;
-        held
+        record
     }
 
     fn look(top: u64) -> Option<Vec<(u64, u64, u64, String)>> {
@@ -326,24 +321,24 @@ mod tests {
         Some(found.into_iter().map(of).collect())
     }
 
-    fn at(held: &RecordWithCar) -> u64 {
-        &raw const held.0[CAR_BYTES / 8] as u64
+    fn at(record: &RecordWithCar) -> u64 {
+        &raw const record.0[CAR_BYTES / 8] as u64
     }
 
     #[test]
     fn active_spans_are_read() {
         let name = || TEXT.to_owned();
         assert_eq!(look(0), Some(Vec::new()));
-        let outer = held(1, 0);
-        let inner = held(2, at(&outer));
+        let outer = record_with_car(1, 0);
+        let inner = record_with_car(2, at(&outer));
         assert_eq!(look(at(&inner)), Some(vec![(1, 10, 0, name()), (2, 20, 101, name())]));
         assert_eq!(look(8), Some(Vec::new()), "no memory there");
         assert_eq!(look(at(&inner) + 8), Some(Vec::new()), "none of ours");
-        let mut filled = held(3, at(&outer));
+        let mut filled = record_with_car(3, at(&outer));
         filled.0[car::VERSION] = 0;
         assert_eq!(look(at(&filled)), Some(Vec::new()), "being written");
         // Names of any length, times in the future, a cycle.
-        let mut hostile = held(4, 0);
+        let mut hostile = record_with_car(4, 0);
         hostile.0[car::MAGIC] = MAGIC | u64::from(u32::MAX) << 32;
         hostile.0[car::START] = u64::MAX;
         hostile.0[car::PREVIOUS] = at(&hostile);
@@ -379,9 +374,9 @@ mod tests {
         }
         open.threads.get_mut(&1).unwrap().open = vec![scope(1)];
         open.threads.get_mut(&5).unwrap().open = vec![scope(7), scope(8)];
-        let mut held: Vec<ThreadIndex> = open.threads().collect();
-        held.sort_unstable();
-        assert_eq!(held, [1, 5], "thread 2 has nothing that is open");
+        let mut threads: Vec<ThreadIndex> = open.threads().collect();
+        threads.sort_unstable();
+        assert_eq!(threads, [1, 5], "thread 2 has nothing that is open");
         open.threads_moved(|thread| [Some(0), Some(1), None, None, None, Some(2)][thread]);
         open.ended(2, 7);
         let left: Vec<_> = open.take().into_iter().map(|(thread, open)| (thread, open.worked.seq)).collect();

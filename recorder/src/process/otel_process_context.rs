@@ -64,7 +64,7 @@ pub(super) struct Published {
     /// Address of the header, and its publication time; 0: none was found.
     at: u64,
     stamp: u64,
-    looked_ns: u64,
+    checked_ns: u64,
 }
 
 impl Published {
@@ -75,10 +75,10 @@ impl Published {
 
     /// Reads the names again if it is due. Returns true if they changed.
     pub fn look(&mut self, pid: u32, now_ns: u64) -> bool {
-        if self.looked_ns != 0 && now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
+        if self.checked_ns != 0 && now_ns.saturating_sub(self.checked_ns) < LOOK_NS {
             return false;
         }
-        self.looked_ns = now_ns.max(1);
+        self.checked_ns = now_ns.max(1);
         let head = if self.at == 0 { None } else { Head::read(pid, self.at) };
         if head.as_ref().is_some_and(|head| head.stamp == self.stamp) {
             return false;

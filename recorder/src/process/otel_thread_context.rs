@@ -26,20 +26,20 @@ pub(super) struct Writers {
     /// The dynamic loader has not filled in some word yet.
     again: bool,
     wait_ns: u64,
-    looked_ns: u64,
+    checked_ns: u64,
 }
 
 impl Writers {
     /// Returns true if it is time to read the mappings, because a library without samples may have been
     /// loaded.
     pub fn is_due(&self, file: &ProcFile, now_ns: u64) -> bool {
-        file.context_offsets() != [0; 2] && now_ns.saturating_sub(self.looked_ns) >= self.wait_ns
+        file.context_offsets() != [0; 2] && now_ns.saturating_sub(self.checked_ns) >= self.wait_ns
     }
 
     /// Searches the mapped files, and writes the locations of the variables for the program's handlers.
     pub fn look(&mut self, file: &ProcFile, modules: &ModuleMap, images: &Images, now_ns: u64) {
         if self.is_due(file, now_ns) {
-            self.looked_ns = now_ns;
+            self.checked_ns = now_ns;
             self.wait_ns = (2 * self.wait_ns).clamp(WAIT_NS[0], WAIT_NS[1]);
         }
         let offsets = file.context_offsets();

@@ -70,15 +70,15 @@ impl ProcessActivity {
         Reading::Ran(if first { 0 } else { ran_ns })
     }
 
-    /// Returns true if a thread that was examined at `looked_ns` may have run since.
-    pub fn moved_since(&self, looked_ns: u64) -> bool {
-        looked_ns < self.moved_ns
+    /// Returns true if a thread that was examined at `checked_ns` may have run since.
+    pub fn moved_since(&self, checked_ns: u64) -> bool {
+        checked_ns < self.moved_ns
     }
 
-    /// Returns until when a thread that was examined at `looked_ns` has certainly not run, if that is known.
-    pub fn still_until(&self, looked_ns: u64) -> Option<u64> {
+    /// Returns until when a thread that was examined at `checked_ns` has certainly not run, if that is known.
+    pub fn still_until(&self, checked_ns: u64) -> Option<u64> {
         let (since_ns, still_ns) = self.still_before;
-        (looked_ns >= since_ns && still_ns > looked_ns).then_some(still_ns)
+        (checked_ns >= since_ns && still_ns > checked_ns).then_some(still_ns)
     }
 
     /// Makes the clock cheap to read. The kernel adds up a process's CPU time thread by thread at every

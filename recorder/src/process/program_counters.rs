@@ -19,9 +19,9 @@ impl Process {
     /// Saves, for a recovery, the counters that are reported with the batch being queued.
     pub fn save_reported(&mut self, recording: &Recording) {
         let Some(batches) = recording.batches() else { return };
-        let Process { file, state, told, .. } = self;
-        let (path, events) = (file.reported_path(), state.engines.told);
-        told.keep(
+        let Process { file, state, reported, .. } = self;
+        let (path, events) = (file.reported_path(), state.engines.reported);
+        reported.keep(
             &path,
             batches,
             CounterOwner::Process,
@@ -29,8 +29,8 @@ impl Process {
         );
         for thread in state.threads.list.iter().filter(|t| !t.moved) {
             if let Some((slot, generation)) = thread.slot() {
-                let counts = from_thread_counts(&thread.told.counted);
-                told.keep(&path, batches, CounterOwner::Thread(slot, generation), &counts);
+                let counts = from_thread_counts(&thread.reported.counted);
+                reported.keep(&path, batches, CounterOwner::Thread(slot, generation), &counts);
             }
         }
     }

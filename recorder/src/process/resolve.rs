@@ -63,13 +63,13 @@ impl ProcessState {
     /// Removes the threads that have been written completely and whose index is not in use; `report` receives
     /// them.
     pub fn forget_complete(&mut self, report: impl FnMut(&Thread)) {
-        if !self.threads.list.iter().any(|thread| thread.told.end) {
+        if !self.threads.list.iter().any(|thread| thread.reported.end) {
             return;
         }
-        let mut held: HashSet<ThreadIndex> = self.engines.live.threads().collect();
-        held.extend(self.waiting.threads());
-        held.extend(self.open.threads());
-        let Some(moved) = self.threads.forget_complete(&held, report) else { return };
+        let mut used: HashSet<ThreadIndex> = self.engines.live.threads().collect();
+        used.extend(self.waiting.threads());
+        used.extend(self.open.threads());
+        let Some(moved) = self.threads.forget_complete(&used, report) else { return };
         self.open.threads_moved(|index| moved.get(index).copied().flatten());
         let now = |index: ThreadIndex| moved.get(index).copied().flatten().unwrap_or(usize::MAX);
         self.engines.live.threads_moved(now);

@@ -37,7 +37,7 @@ pub struct Thread {
     /// Counts of its stacks.
     pub stacks: StackCounts,
     /// The part of its totals that has been written to the output.
-    pub told: ReportedThread,
+    pub reported: ReportedThread,
     /// CLOCK_MONOTONIC ns of its start.
     pub start_ns: u64,
     /// CLOCK_MONOTONIC ns of its end, if it has ended.
@@ -121,7 +121,7 @@ pub struct ReportedThread {
 #[derive(Clone)]
 pub struct Account {
     pub(super) ledger: Ledger,
-    pub(super) told: ReportedThread,
+    pub(super) reported: ReportedThread,
     pub(super) stacks: StackCounts,
 }
 
@@ -138,7 +138,7 @@ impl Thread {
             program: ProgramAccount::default(),
             blocked: BlockedSignal::default(),
             stacks: StackCounts::default(),
-            told: ReportedThread::default(),
+            reported: ReportedThread::default(),
             start_ns,
             end_ns: None,
             moved: false,
@@ -242,7 +242,7 @@ impl Thread {
         if cause != loss::RING_FULL && excess <= clocks_differ_ns {
             // A total that has already been recorded must not decrease: readers treat that as another thread
             // with the same TID.
-            let recorded_ns = ledger.before_ns.saturating_add(self.told.cpu[0]);
+            let recorded_ns = ledger.before_ns.saturating_add(self.reported.cpu[0]);
             ledger.cpu_ns = ledger.cpu_ns.saturating_sub(excess).max(recorded_ns);
             let rest = ledger.tail_ns().saturating_sub(due_ns);
             ledger.lose(cause, u64::from(rest > 0), rest);
@@ -354,11 +354,11 @@ impl Thread {
 
     /// Continues with the totals that the same thread had before exec.
     pub(super) fn resume(&mut self, account: Account, period_ns: u64) {
-        let Account { mut ledger, told, stacks } = account;
+        let Account { mut ledger, reported, stacks } = account;
         ledger.restart(period_ns);
         self.ledger = ledger;
         // The new image counts from zero.
-        self.told = ReportedThread { start: true, end: false, counted: Default::default(), ..told };
+        self.reported = ReportedThread { start: true, end: false, counted: Default::default(), ..reported };
         self.stacks = stacks;
     }
 
@@ -495,7 +495,7 @@ mod tests {
         ] {
             let mut thread = Thread::new(1, 1000, 0);
             thread.ledger.cpu_ns = cpu_ns;
-            thread.told.cpu[0] = recorded_ns;
+            thread.reported.cpu[0] = recorded_ns;
             thread.close_outside(0, 10_000, (1000, processors * 1000), loss::STOPPED);
             let of = (cpu_ns, recorded_ns, processors);
             assert_eq!((thread.ledger.known_ns(), thread.ledger.lost_total_ns()), (total, lost), "{of:?}");

@@ -110,9 +110,9 @@ impl Threads {
         }
         let slots = (0..).map_while(|number| Some((number, file.slot(number)?)));
         let used = slots.take_while(|(_, slot)| slot.state.load(Acquire) != 0);
-        let held = [slot_state::LIVE, slot_state::ENDED];
+        let states = [slot_state::LIVE, slot_state::ENDED];
         let (number, slot) = used
-            .filter(|(_, slot)| held.contains(&(slot.state.load(Acquire) & slot_state::MASK)))
+            .filter(|(_, slot)| states.contains(&(slot.state.load(Acquire) & slot_state::MASK)))
             .find(|(_, slot)| slot.tid.load(Relaxed) == tid)?;
         Some(self.index_for_slot(file, number, slot, period_ns))
     }
@@ -322,13 +322,13 @@ impl Threads {
 
     /// Removes and returns the totals of thread `tid`, which continue elsewhere after exec.
     pub fn take_account(&mut self, tid: u32) -> Option<(u32, Box<Account>)> {
-        let thread = self.list.iter_mut().find(|t| t.tid == tid && !t.told.end)?;
+        let thread = self.list.iter_mut().find(|t| t.tid == tid && !t.reported.end)?;
         // The totals here have been written, or will be by the successor.
-        thread.told.end = true;
+        thread.reported.end = true;
         thread.moved = true;
         let account = Account {
             ledger: thread.ledger.clone(),
-            told: thread.told.clone(),
+            reported: thread.reported.clone(),
             stacks: thread.stacks.clone(),
         };
         Some((tid, Box::new(account)))
@@ -344,10 +344,10 @@ impl Threads {
     /// between drains.
     pub fn forget_complete(
         &mut self,
-        held: &HashSet<ThreadIndex>,
+        used: &HashSet<ThreadIndex>,
         mut report: impl FnMut(&Thread),
     ) -> Option<Vec<Option<ThreadIndex>>> {
-        let goes = |(index, thread): (usize, &Thread)| thread.told.end && !held.contains(&index);
+        let goes = |(index, thread): (usize, &Thread)| thread.reported.end && !used.contains(&index);
         if !self.list.iter().enumerate().any(goes) {
             return None;
         }
@@ -370,8 +370,8 @@ impl Threads {
                 })
             })
             .collect();
-        let mut kept = keep.iter();
-        self.list.retain(|_| *kept.next().unwrap_or(&true));
+        let mut flags = keep.iter();
+        self.list.retain(|_| *flags.next().unwrap_or(&true));
         let new = |index: ThreadIndex| moved.get(index).copied().flatten();
         for entry in &mut self.by_slot {
             *entry = entry.and_then(new);
@@ -444,8 +444,8 @@ mod tests {
             threads.by_tid.insert(tid, tid as usize - 10);
             threads.by_slot.push(Some(tid as usize - 10));
         }
-        threads.list[1].told.end = true;
-        threads.list[2].told.end = true;
+        threads.list[1].reported.end = true;
+        threads.list[2].reported.end = true;
         let mut gone = Vec::new();
         let moved = threads.forget_complete(&HashSet::from([2]), |thread| gone.push(thread.tid));
         assert_eq!((moved.unwrap(), gone), (vec![Some(0), None, Some(1), Some(2)], vec![11]));

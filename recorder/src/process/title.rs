@@ -31,7 +31,7 @@ pub struct Titles {
     due_ns: u64,
     /// Group of the current title.
     present: Option<u32>,
-    known: Vec<(String, u32)>,
+    groups: Vec<(String, u32)>,
 }
 
 impl Titles {
@@ -62,10 +62,10 @@ impl Titles {
             self.present = None;
             return;
         };
-        let known = self.known.iter().find(|(known, _)| *known == title).map(|(_, group)| *group);
+        let known = self.groups.iter().find(|(known, _)| *known == title).map(|(_, group)| *group);
         self.present = known.or_else(|| {
-            let group = (self.known.len() < MOST).then(|| recording.add_titled_group(group, &title))?;
-            self.known.push((title, group));
+            let group = (self.groups.len() < MOST).then(|| recording.add_titled_group(group, &title))?;
+            self.groups.push((title, group));
             Some(group)
         });
     }
@@ -78,7 +78,7 @@ impl Titles {
 
     /// Ends the groups when the process is over.
     pub fn end(&self, recording: &mut Recording) {
-        self.known.iter().for_each(|(_, group)| recording.end_group(*group));
+        self.groups.iter().for_each(|(_, group)| recording.end_group(*group));
     }
 }
 

@@ -166,7 +166,7 @@ impl Sampler {
         }
         self.look_at_due(out);
         let is_behind = |(thread, due): (&WatchedThread, u64)| {
-            self.activity.moved_since(thread.looked_ns) && due < u64::MAX
+            self.activity.moved_since(thread.checked_ns) && due < u64::MAX
         };
         self.behind = self.threads.iter().any(is_behind);
     }
@@ -215,7 +215,7 @@ impl Sampler {
                 generation,
                 files,
                 watch,
-                looked_ns: 0,
+                checked_ns: 0,
                 again: false,
                 slice_ns: 0,
             });
@@ -235,10 +235,10 @@ impl Sampler {
         let Some(share) = out.state.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
             return;
         };
-        if let Some(still_ns) = self.activity.still_until(entry.looked_ns) {
+        if let Some(still_ns) = self.activity.still_until(entry.checked_ns) {
             entry.stayed(share, still_ns);
         }
-        entry.looked_ns = out.now_ns;
+        entry.checked_ns = out.now_ns;
         let Ok(stat) = entry.files.schedstat() else {
             // It has ended; its slot will have the time.
             self.threads.set_due(index, u64::MAX);
@@ -359,7 +359,7 @@ impl Sampler {
         for index in 0..self.threads.len() {
             let live = self.threads.due_ns(index).is_some_and(|due| due < u64::MAX);
             let Some(entry) = self.threads.get_mut(index) else { break };
-            let behind = live && self.activity.moved_since(entry.looked_ns);
+            let behind = live && self.activity.moved_since(entry.checked_ns);
             if behind || entry.again && out.sink.images.outstanding() == 0 {
                 self.look(index, out);
                 continue;

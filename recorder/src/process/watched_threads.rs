@@ -11,7 +11,7 @@ pub(super) struct WatchedThread {
     pub files: Files,
     pub watch: Watch,
     /// When it was last examined, ns.
-    pub looked_ns: u64,
+    pub checked_ns: u64,
     /// The stack was cut because modules were still being read.
     pub again: bool,
     /// The reading that started the slice in which it was last seen

@@ -23,7 +23,7 @@ pub(super) struct Aggregate {
     since_ns: u64,
     period_ns: u64,
     /// Number of samples and time of the first, by thread and trace.
-    held: HashMap<(usize, TraceIndex), (u64, u64)>,
+    samples: HashMap<(usize, TraceIndex), (u64, u64)>,
     /// Their records in the journal.
     entries: Vec<Entry>,
     /// True if the newest sample is held back.
@@ -38,7 +38,7 @@ impl Aggregate {
             every_ns,
             since_ns: now_ns,
             period_ns,
-            held: HashMap::new(),
+            samples: HashMap::new(),
             entries: Vec::new(),
             newest: false,
             writing: false,
@@ -46,20 +46,20 @@ impl Aggregate {
     }
 
     pub(super) fn add(&mut self, thread: usize, trace: TraceIndex, time_ns: u64, count: u32) {
-        let held = self.held.entry((thread, trace)).or_insert((0, time_ns));
-        held.0 += u64::from(count);
-        held.1 = held.1.min(time_ns);
+        let sample = self.samples.entry((thread, trace)).or_insert((0, time_ns));
+        sample.0 += u64::from(count);
+        sample.1 = sample.1.min(time_ns);
         self.newest = true;
     }
 
     pub(super) fn full(&self) -> bool {
-        self.held.len() >= MAX_HELD
+        self.samples.len() >= MAX_HELD
     }
 
     /// Drops the samples that are held back. Returns their number.
     pub(super) fn forget(&mut self) -> u64 {
         self.entries.clear();
-        self.held.drain().map(|(_, (count, _))| count).sum()
+        self.samples.drain().map(|(_, (count, _))| count).sum()
     }
 
     pub(super) fn hold(&mut self, entry: Entry) {
@@ -85,15 +85,15 @@ impl Recording {
     pub fn write_sums(&mut self, now_ns: u64) {
         let Some(aggregate) = &mut self.aggregate else { return };
         aggregate.since_ns = now_ns;
-        if aggregate.held.is_empty() || aggregate.writing {
+        if aggregate.samples.is_empty() || aggregate.writing {
             return;
         }
         aggregate.writing = true;
         let period_ns = aggregate.period_ns;
-        let mut held: Vec<_> = std::mem::take(&mut aggregate.held).into_iter().collect();
+        let mut samples: Vec<_> = std::mem::take(&mut aggregate.samples).into_iter().collect();
         let entries = std::mem::take(&mut aggregate.entries);
-        held.sort_unstable_by_key(|((thread, trace), (_, first_ns))| (*first_ns, *thread, *trace));
-        for ((thread, trace), (count, first_ns)) in held {
+        samples.sort_unstable_by_key(|((thread, trace), (_, first_ns))| (*first_ns, *thread, *trace));
+        for ((thread, trace), (count, first_ns)) in samples {
             let time = self.ticks(first_ns);
             let span = self.span(count.saturating_mul(period_ns));
             let samples = i32::try_from(count).unwrap_or(i32::MAX);

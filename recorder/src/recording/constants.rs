@@ -80,19 +80,19 @@ impl ThreadTable {
             self.places.push((0, None));
             self.places.len() as u32 - 1
         });
-        let Some((used, held)) = self.places.get_mut(place as usize) else { return usize::MAX };
-        *held = Some(constant);
+        let Some((used, slot)) = self.places.get_mut(place as usize) else { return usize::MAX };
+        *slot = Some(constant);
         (*used as usize) << PLACE | place as usize
     }
 
     fn get(&self, index: usize) -> Option<&ThreadConstant> {
-        let (used, held) = self.places.get(index & ((1 << PLACE) - 1))?;
-        held.as_ref().filter(|_| *used as usize == index >> PLACE)
+        let (used, slot) = self.places.get(index & ((1 << PLACE) - 1))?;
+        slot.as_ref().filter(|_| *used as usize == index >> PLACE)
     }
 
     fn get_mut(&mut self, index: usize) -> Option<&mut ThreadConstant> {
-        let (used, held) = self.places.get_mut(index & ((1 << PLACE) - 1))?;
-        held.as_mut().filter(|_| *used as usize == index >> PLACE)
+        let (used, slot) = self.places.get_mut(index & ((1 << PLACE) - 1))?;
+        slot.as_mut().filter(|_| *used as usize == index >> PLACE)
     }
 
     fn len(&self) -> usize {
@@ -120,9 +120,9 @@ impl ThreadTable {
         if self.len() <= MANY_THREADS[0] {
             return;
         }
-        for (place, (used, held)) in self.places.iter_mut().enumerate() {
-            if held.as_ref().is_some_and(|t| t.since + 1 < chunk) {
-                *held = None;
+        for (place, (used, slot)) in self.places.iter_mut().enumerate() {
+            if slot.as_ref().is_some_and(|t| t.since + 1 < chunk) {
+                *slot = None;
                 // A slot with no indices left remains empty.
                 if let Some(next) = used.checked_add(1) {
                     *used = next;
@@ -193,7 +193,7 @@ impl ThreadConstants {
         self.table.trim(chunk);
         if self.groups.iter().flatten().any(|group| !group.open) {
             let mut named = vec![false; self.groups.len()];
-            for thread in self.table.places.iter().filter_map(|(_, held)| held.as_ref()) {
+            for thread in self.table.places.iter().filter_map(|(_, slot)| slot.as_ref()) {
                 if let Some(named) = named.get_mut(thread.group as usize) {
                     *named = true;
                 }

@@ -4,7 +4,7 @@
 use jfr_format::{ids::TypeId, schema::*};
 
 use super::Recording;
-use crate::settings::{OffCpu, Settings, Spans};
+use crate::settings::{OffCpuSettings, Settings, Spans};
 
 /// Event types that every chunk declares.
 const ALWAYS: &[TypeId] = &[
@@ -84,27 +84,27 @@ pub(super) fn at_start(
     stream: bool,
     in_container: impl FnOnce() -> bool,
 ) -> Vec<TypeId> {
-    let traced = |wanted: fn(&OffCpu) -> bool| settings.off_cpu.as_ref().is_some_and(wanted);
+    let traced = |is_on: fn(&OffCpuSettings) -> bool| settings.off_cpu.as_ref().is_some_and(is_on);
     let engines = [
-        (settings.metrics.is_some(), METRICS),
-        (settings.metrics.is_some() && in_container(), CONTAINER),
-        (settings.wall.is_some() || settings.aggregate.is_some(), WALL),
-        (settings.alloc.is_some(), ALLOC),
-        (settings.lock.is_some(), LOCK),
-        (settings.io.is_some() || traced(|o| o.calls.is_some()), IO),
+        (settings.metrics.interval.is_some(), METRICS),
+        (settings.metrics.interval.is_some() && in_container(), CONTAINER),
+        (settings.wall.is_some() || settings.cpu.aggregate.is_some(), WALL),
+        (settings.alloc.interval_bytes.is_some(), ALLOC),
+        (settings.calls.lock.is_some(), LOCK),
+        (settings.calls.io.is_some() || traced(|o| o.calls.is_some()), IO),
         (traced(|o| o.switches), OFF),
         (traced(|o| o.block.is_some()), BLOCK),
         (traced(|o| o.growth), GROWTH),
-        (settings.throw, THROW),
-        (!settings.trace.is_empty(), TRACE),
+        (settings.calls.throw, THROW),
+        (!settings.calls.trace.is_empty(), TRACE),
         (!settings.events.is_empty(), EVENTS),
-        (settings.fatal_signals == Some(true), SIGNALS),
+        (settings.processes.fatal_signals == Some(true), SIGNALS),
         (settings.spans == Spans::All, SPANS),
     ];
     let on = engines.iter().filter(|(on, _)| *on).map(|(_, types)| *types);
     let more: Vec<TypeId> = on.flatten().copied().collect();
-    let told_apart = engines.iter().skip(2).any(|(on, _)| *on);
-    let loss = if told_apart { LOSS } else { &[] };
+    let distinguished = engines.iter().skip(2).any(|(on, _)| *on);
+    let loss = if distinguished { LOSS } else { &[] };
     let stream = if stream { STREAM } else { &[] };
     ALWAYS.iter().copied().chain(more).chain(loss.iter().chain(stream).copied()).collect()
 }
@@ -123,7 +123,7 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{PerfEvent, Trace};
+    use crate::settings::{AllocSettings, CallSettings, PerfEvent, ProcessSettings, Trace};
     use jfr_format::metadata::Declared;
     use jfr_format::schema::{self, Kind};
     use std::time::Duration;
@@ -136,7 +136,8 @@ mod tests {
     fn cpu_sample_chunk_has_a_small_header() {
         let cpu = Settings::default();
         assert!(bytes(&cpu) <= 8700, "{}", bytes(&cpu));
-        let bare = Settings { metrics: None, ..Settings::default() };
+        let mut bare = Settings::default();
+        bare.metrics.interval = None;
         assert!(bytes(&bare) <= 6700, "{}", bytes(&bare));
         // The additional bytes for spans.
         let spans = bytes(&Settings { spans: Spans::All, ..Settings::default() });
@@ -150,14 +151,15 @@ mod tests {
         let second = Some(Duration::from_secs(1));
         let all = Settings {
             wall: second,
-            alloc: Some(1),
-            live: true,
-            lock: second,
-            io: second,
-            off_cpu: Some(OffCpu { block: second, growth: true, ..OffCpu::default() }),
-            throw: true,
-            fatal_signals: Some(true),
-            trace: vec![Trace { function: "f".into(), threshold: Duration::ZERO }],
+            alloc: AllocSettings { interval_bytes: Some(1), live: true, ..AllocSettings::default() },
+            calls: CallSettings {
+                lock: second,
+                io: second,
+                throw: true,
+                trace: vec![Trace { function: "f".into(), threshold: Duration::ZERO }],
+            },
+            processes: ProcessSettings { fatal_signals: Some(true), ..ProcessSettings::default() },
+            off_cpu: Some(OffCpuSettings { block: second, growth: true, ..OffCpuSettings::default() }),
             events: vec![PerfEvent { name: "page-faults".into(), period: None }],
             ..Settings::default()
         };

@@ -22,7 +22,7 @@ use crate::{
 impl Recording {
     /// Opens the output of `owner` and starts its first chunk.
     pub fn open(target: &Target, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
-        let (sink, refused) = match (Sink::open(target, owner, &settings.stream), target) {
+        let (sink, refused) = match (Sink::open(target, owner, &settings.output.stream), target) {
             (Ok(sink), _) => (sink, None),
             // A repository is retried later, because the disk may be full only now.
             (Err(Error::Io { source, .. }), Target::Repository(repository)) => {

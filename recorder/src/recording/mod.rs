@@ -95,17 +95,17 @@ impl Recording {
         Ok(Recording {
             chunk: chunk.map_err(defect)?,
             output: OutputState::new(sink),
-            flushes: FlushSchedule::new(settings.flush, now_ns),
-            interner: Interner::with_lines(settings.records_lines()),
+            flushes: FlushSchedule::new(settings.output.flush, now_ns),
+            interner: Interner::with_lines(settings.cpu.records_lines()),
             threads: ThreadConstants::default(),
             names: NameConstants::default(),
             spans: Spans::default(),
             counters: Counters::default(),
             pending_losses: PendingLosses::default(),
             info_chunks: InfoChunks::default(),
-            aggregate: settings.aggregate_ns().map(|ns| Aggregate::new(ns, settings.period_ns(), now_ns)),
+            aggregate: settings.cpu.aggregate_ns().map(|ns| Aggregate::new(ns, settings.period_ns(), now_ns)),
             cost: CostInterval::new(now_ns),
-            redact_arguments: settings.redact_args,
+            redact_arguments: settings.processes.redact_args,
             period_ns: settings.period_ns(),
         })
     }

@@ -494,7 +494,7 @@ mod tests {
         recording.open_now(7, Vec::new());
         recording.cut(start_ns + 3_000_000);
         recording.finish();
-        let mut told: Vec<[usize; 3]> = Vec::new();
+        let mut counts: Vec<[usize; 3]> = Vec::new();
         let mut files = Vec::new();
         let mut folders = vec![folder.path().to_owned()];
         while let Some(folder) = folders.pop() {
@@ -508,10 +508,10 @@ mod tests {
         for path in &files {
             for chunk in chunks(path) {
                 let count = |event| chunk.get(event).map_or(0, Vec::len);
-                told.push(["flightline.OpenSpan", "flightline.SpanScope", "profiler.Span"].map(count));
+                counts.push(["flightline.OpenSpan", "flightline.SpanScope", "profiler.Span"].map(count));
             }
         }
         // The first chunk does not declare them yet.
-        assert_eq!(told, [[0; 3], [1, 2, 0], [1, 2, 0], [0; 3], [0; 3]]);
+        assert_eq!(counts, [[0; 3], [1, 2, 0], [1, 2, 0], [0; 3], [0; 3]]);
     }
 }

@@ -31,7 +31,7 @@ pub struct Stacks {
     chains: Chains,
     versions: (u64, u32, u64, RecordingId),
     /// Walked stacks, each preceded by its two other words, and their traces in the output.
-    seen: StackTable<u64>,
+    stacks: StackTable<u64>,
     traces: Vec<TraceIndex>,
     words: Vec<u64>,
 }
@@ -202,17 +202,17 @@ impl Stacks {
         images: &mut Images,
     ) -> Option<TraceIndex> {
         let versions = (self.modules.version, interner.generation, self.frames.jit.version, recording);
-        let bytes = self.frames.bytes() + self.seen.bytes();
+        let bytes = self.frames.bytes() + self.stacks.bytes();
         if versions != self.versions || bytes > settings::STACK_BYTES[1] {
             self.versions = versions;
             self.frames.clear();
-            self.seen.clear();
+            self.stacks.clear();
             self.traces.clear();
         }
         self.words.clear();
         self.words.extend([stack.truncated.map_or(0, |reason| 1 + u64::from(reason)), stack.exact]);
         self.words.extend_from_slice(&stack.frames);
-        if let Some(known) = self.seen.find(&self.words).and_then(|at| self.traces.get(at as usize)) {
+        if let Some(known) = self.stacks.find(&self.words).and_then(|at| self.traces.get(at as usize)) {
             return Some(*known);
         }
         let mut sequence = Vec::with_capacity(stack.frames.len() + 1);
@@ -229,7 +229,7 @@ impl Stacks {
         }
         let trace = complete.then(|| interner.trace(&sequence))?;
         if known {
-            self.seen.intern(&self.words);
+            self.stacks.intern(&self.words);
             self.traces.push(trace);
         }
         Some(trace)

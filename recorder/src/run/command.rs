@@ -24,6 +24,7 @@ use nix::{
     unistd::Pid,
 };
 
+pub use crate::run::running::record_running;
 use crate::{
     Drain, Error, Report, Settings, Target,
     os::{memory, sigbus},
@@ -62,13 +63,13 @@ pub struct Ended {
 /// Runs and records a program. `say` receives messages for the user.
 pub fn record(
     recorded: &Recorded,
-    settings: Settings,
+    mut settings: Settings,
     target: Target,
     say: &mut dyn FnMut(&str),
 ) -> Result<Ended, Error> {
     let path = program::find(&recorded.program).map_err(Error::Program)?;
     if settings.samples_cpu_time() {
-        engines::check(settings.engine, settings.period)?;
+        engines::check(settings.cpu.engine, settings.cpu.period)?;
     }
     let outside = match program::check(&path) {
         Ok(()) => None,
@@ -90,7 +91,7 @@ pub fn record(
     }
     sigbus::survive();
     memory::keep_little();
-    let settings = Settings { program: Some(path.clone()), ..settings };
+    settings.processes.program = Some(path.clone());
     // Before the output is created, because a signal in between would truncate it.
     let signals = Signals::catch(&settings.trigger_signals())?;
     let mut drain = Drain::start(settings, target)?;
@@ -183,7 +184,7 @@ fn supervise(
 ) -> Outcome {
     let pidfd = pidfd(child.id());
     let mut ended = None;
-    let mut asked = 0;
+    let mut signal_count = 0;
     let mut left = Left::default();
     loop {
         let mut wake = vec![signals.reader()];
@@ -204,12 +205,12 @@ fn supervise(
             if drain.signalled(signal) {
                 continue;
             }
-            asked += 1;
+            signal_count += 1;
             // The terminal has sent it to the program already. A second signal ends the recording.
             if ended.is_none() && !from_terminal {
                 pass_on(child, signal);
             }
-            if asked > 1 || ended.is_some() {
+            if signal_count > 1 || ended.is_some() {
                 return ended.map_or(Outcome::Interrupted(signal), Outcome::Ended);
             }
         }

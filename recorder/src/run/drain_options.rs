@@ -7,8 +7,10 @@ use std::{
 };
 
 use crate::{
-    output::{dump::Condition, dump::Policy, exposition::Places, sink::stream},
-    settings::{Settings, Spans, schedule::Schedule, schedule::Trigger, units::format_duration},
+    output::{dump::Condition, dump::Policy, sink::stream},
+    settings::{
+        ExpositionSettings, Settings, Spans, schedule::Schedule, schedule::Trigger, units::format_duration,
+    },
 };
 
 /// Returns the options with which `flightline drain` records with `settings`. Omits settings without an
@@ -19,21 +21,21 @@ pub fn drain_options(settings: &Settings) -> Vec<OsString> {
     if !events.is_empty() {
         options.value("event", events);
     }
-    for trace in &settings.trace {
+    for trace in &settings.calls.trace {
         options.value("trace", format!("{}:{}", trace.function, format_duration(trace.threshold)));
     }
-    options.value("engine", settings.engine.name());
-    options.value("depth", settings.depth.to_string());
-    options.duration("live-interval", Some(settings.live_interval));
-    options.duration("flush", Some(settings.flush));
-    options.duration("aggregate", settings.aggregate);
-    if let Some(share) = settings.budget {
+    options.value("engine", settings.cpu.engine.name());
+    options.value("depth", settings.stacks.depth.to_string());
+    options.duration("live-interval", Some(settings.alloc.live_interval));
+    options.duration("flush", Some(settings.output.flush));
+    options.duration("aggregate", settings.cpu.aggregate);
+    if let Some(share) = settings.cost.budget {
         options.value("budget", format!("{}%", share * 100.0));
     }
-    if let Some(bytes) = settings.ring_bytes {
+    if let Some(bytes) = settings.cost.ring_bytes {
         options.value("ring-size", bytes.to_string());
     }
-    if let Some(fatal_signals) = settings.fatal_signals {
+    if let Some(fatal_signals) = settings.processes.fatal_signals {
         options.value("fatal-signals", if fatal_signals { "on" } else { "off" });
     }
     options.value(
@@ -44,23 +46,23 @@ pub fn drain_options(settings: &Settings) -> Vec<OsString> {
             Spans::All => "all",
         },
     );
-    for text in settings.threads.iter().flat_map(|threads| threads.texts()) {
+    for text in settings.processes.threads.iter().flat_map(|threads| threads.texts()) {
         options.value("threads", text);
     }
-    for (name, value) in &settings.labels {
+    for (name, value) in &settings.processes.labels {
         options.value("label", format!("{name}={value}"));
     }
-    options.flag("aggregate-lines", settings.aggregate_lines);
-    options.flag("addresses", settings.addresses);
-    options.flag("sync", settings.sync);
-    options.flag("force", settings.overwrite);
-    options.flag("no-follow", !settings.follow);
-    options.flag("redact-args", settings.redact_args);
-    options.flag("measure", settings.measure);
-    options.exposition(&settings.exposition);
-    options.stream(&settings.stream);
+    options.flag("aggregate-lines", settings.cpu.aggregate_lines);
+    options.flag("addresses", settings.stacks.addresses);
+    options.flag("sync", settings.output.sync);
+    options.flag("force", settings.output.overwrite);
+    options.flag("no-follow", !settings.processes.follow);
+    options.flag("redact-args", settings.processes.redact_args);
+    options.flag("measure", settings.cost.measure);
+    options.exposition(&settings.metrics.exposition);
+    options.stream(&settings.output.stream);
     options.schedule(&settings.schedule);
-    if let Some(policy) = &settings.dumps {
+    if let Some(policy) = &settings.output.dumps {
         options.dumps(policy);
     }
     options.0
@@ -95,7 +97,7 @@ impl Options {
         }
     }
 
-    fn exposition(&mut self, places: &Places) {
+    fn exposition(&mut self, places: &ExpositionSettings) {
         self.path("metrics-file", places.file.as_deref());
         if let Some(address) = places.listen {
             self.value("metrics-listen", address.to_string());

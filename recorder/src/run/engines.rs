@@ -5,10 +5,11 @@ use std::time::Duration;
 use flightline_in_signal::{engine::probe, layout::engine};
 use nix::errno::Errno;
 
+pub use crate::perf_events::{list as list_perf_events, trace_refused};
 use crate::{
     error::Error,
     from_outside::off_cpu,
-    settings::{Engine, OffCpu},
+    settings::{Engine, OffCpuSettings},
 };
 
 /// An engine, and whether it works.
@@ -64,31 +65,35 @@ pub fn list() -> Vec<Availability> {
 /// Briefly tries the options of `record` that use the kernel's tracepoints: `--off-cpu` and its related
 /// options.
 pub fn tracepoint_options() -> Vec<Availability> {
-    let none = OffCpu { switches: false, ..OffCpu::default() };
+    let none = OffCpuSettings { switches: false, ..OffCpuSettings::default() };
     let options = [
         (
             "--off-cpu",
             "each time that a thread waits or is preempted: where, in which state, for how long; =MIN shortest",
-            OffCpu::default(),
+            OffCpuSettings::default(),
         ),
         (
             "--wakeups",
             "with --off-cpu: the thread that wakes it, and how long it then waits for a processor",
-            OffCpu { wakeups: true, ..OffCpu::default() },
+            OffCpuSettings { wakeups: true, ..OffCpuSettings::default() },
         ),
         (
             "--syscall-io",
             "system calls that read, write, sync, connect or accept, of any process; =MIN shortest call",
-            OffCpu { calls: Some(Duration::ZERO), ..none.clone() },
+            OffCpuSettings { calls: Some(Duration::ZERO), ..none.clone() },
         ),
         (
             "--block-io",
             "requests to block devices; =MIN shortest request",
-            OffCpu { block: Some(Duration::ZERO), ..none.clone() },
+            OffCpuSettings { block: Some(Duration::ZERO), ..none.clone() },
         ),
-        ("--growth", "calls of brk, mmap and mremap that add address space", OffCpu { growth: true, ..none }),
+        (
+            "--growth",
+            "calls of brk, mmap and mremap that add address space",
+            OffCpuSettings { growth: true, ..none },
+        ),
     ];
-    let try_out = |(name, about, settings): (_, _, OffCpu)| {
+    let try_out = |(name, about, settings): (_, _, OffCpuSettings)| {
         let (refused, limited) = match off_cpu::try_out(&settings) {
             Ok(limited) => (None, limited),
             Err(refused) => (Some(refused), None),

@@ -135,13 +135,13 @@ impl Builder {
     /// Adds a label to those that the recorder detects. It is in every chunk; see
     /// [`crate::settings::labels`].
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
-        self.settings.labels.push((name.into(), value.into()));
+        self.settings.processes.labels.push((name.into(), value.into()));
         self
     }
 
     /// Sets how CPU time is sampled. Default: the best engine that works.
     pub fn engine(mut self, engine: Engine) -> Builder {
-        self.settings.engine = engine;
+        self.settings.cpu.engine = engine;
         self
     }
 
@@ -158,13 +158,13 @@ impl Builder {
 
     /// Sets the limit of frames per stack; default 1024.
     pub fn depth(mut self, frames: u32) -> Builder {
-        self.settings.depth = frames;
+        self.settings.stacks.depth = frames;
         self
     }
 
     /// Sets the time between flushes; default one second.
     pub fn flush(mut self, every: Duration) -> Builder {
-        self.settings.flush = every;
+        self.settings.output.flush = every;
         self
     }
 
@@ -188,13 +188,9 @@ impl Builder {
     /// A setting is out of range, the output cannot be written, or the process is already being recorded.
     pub fn start(mut self) -> Result<Recording, Error> {
         if let Some(rate) = self.rate {
-            self.settings.period = Settings::period_for_rate(rate)?;
+            self.settings.cpu.period = Settings::period_for_rate(rate)?;
         }
         self.settings.check()?;
-        for (name, value) in &self.settings.labels {
-            let checked = crate::settings::labels::parse(&format!("{name}={value}"));
-            checked.map_err(|problem| Error::Setting { name: "label", problem })?;
-        }
         if let Some(repository) = &mut self.repository {
             let root = std::path::absolute(&repository.root);
             repository.root = root.map_err(|e| Error::io("find", &repository.root, e))?;
@@ -216,14 +212,14 @@ impl Builder {
             None => self.with_thread(&stop),
         };
         let (dir, drain) = started?;
-        let seen = SessionClient::open(&dir)?;
+        let session_client = SessionClient::open(&dir)?;
         let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).unwrap_or_default();
         if let Err(refused) = flightline_capture::start(&path, Moment::Later) {
-            seen.ask_stop();
+            session_client.ask_stop();
             return Err(refusal(refused));
         }
         let watcher = watch_threads(stop.clone());
-        Ok(Recording { stop, watcher: watcher.ok(), drain, seen, session: dir })
+        Ok(Recording { stop, watcher: watcher.ok(), drain, session_client, session: dir })
     }
 
     /// Starts `flightline drain`.
@@ -234,7 +230,7 @@ impl Builder {
         let mut command = nobodys_child(program);
         command.args(["drain", "--ready-fd", "3", "--pid", &std::process::id().to_string()]);
         command.args(drain_options(&self.settings));
-        if let Some(token) = &self.settings.stream.token {
+        if let Some(token) = &self.settings.output.stream.token {
             command.env(TOKEN_ENV, token.line().trim_end());
         }
         match &self.repository {
@@ -258,8 +254,8 @@ impl Builder {
     /// Runs the drain in a thread of this process.
     fn with_thread(&self, stop: &Arc<AtomicBool>) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
         let mut settings = self.settings.clone();
-        if settings.stream.token.is_none() {
-            settings.stream.token = Token::find(None)?;
+        if settings.output.stream.token.is_none() {
+            settings.output.stream.token = Token::find(None)?;
         }
         let mut drain = Drain::start(settings, self.target()?)?;
         let dir = drain.session_dir().to_owned();
@@ -283,7 +279,7 @@ pub struct Recording {
     stop: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
     drain: Option<JoinHandle<()>>,
-    seen: SessionClient,
+    session_client: SessionClient,
     session: PathBuf,
 }
 
@@ -293,8 +289,8 @@ impl Recording {
     /// # Errors
     /// The recorder did not do it within ten seconds.
     pub fn flush(&self) -> Result<(), Error> {
-        let wanted = self.seen.ask_flush();
-        wait_until(FINISH_WAIT, || self.seen.flushed() >= wanted, "flush the recording")
+        let request = self.session_client.ask_flush();
+        wait_until(FINISH_WAIT, || self.session_client.flushed() >= request, "flush the recording")
     }
 
     /// Stops sampling and completes the output.
@@ -310,7 +306,7 @@ impl Recording {
     /// # Errors
     /// The recorder does not answer.
     pub fn pause(&self) -> Result<(), Error> {
-        crate::control::client::ask(&self.session, "pause").map(drop)
+        crate::control::ask(&self.session, "pause").map(drop)
     }
 
     /// Resumes recording.
@@ -318,10 +314,10 @@ impl Recording {
     /// # Errors
     /// The recorder does not answer.
     pub fn resume(&self) -> Result<(), Error> {
-        crate::control::client::ask(&self.session, "resume").map(drop)
+        crate::control::ask(&self.session, "resume").map(drop)
     }
 
-    /// Returns the session directory, with which [`crate::control::client::ask`] reaches the recorder of this
+    /// Returns the session directory, with which [`crate::control::ask`] reaches the recorder of this
     /// process.
     pub fn session(&self) -> &Path {
         &self.session
@@ -336,13 +332,13 @@ impl Recording {
             let _ = watcher.join();
         }
         drop(flightline_capture::stop());
-        self.seen.ask_stop();
+        self.session_client.ask_stop();
         match self.drain.take() {
             Some(thread) => {
                 let _ = thread.join();
                 Ok(())
             }
-            None => wait_until(FINISH_WAIT, || self.seen.drain_ended(), "complete the recording"),
+            None => wait_until(FINISH_WAIT, || self.session_client.drain_ended(), "complete the recording"),
         }
     }
 }

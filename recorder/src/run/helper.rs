@@ -65,9 +65,9 @@ pub fn serve(
             let _ = writeln!(ready, "!{error}");
         }
     })?;
-    let told = ready.as_mut().map_or(Ok(()), |ready| writeln!(ready, "{}", drain.session_dir().display()));
+    let sent = ready.as_mut().map_or(Ok(()), |ready| writeln!(ready, "{}", drain.session_dir().display()));
     drop(ready);
-    if told.is_ok() {
+    if sent.is_ok() {
         follow(program.pid, &mut drain, &signals, say);
     }
     let report = drain.finish(&|| !signals.take().is_empty());
@@ -113,8 +113,8 @@ fn follow(pid: u32, drain: &mut Drain, signals: &Signals, say: &mut dyn FnMut(&s
         drain.wait(&wake);
         drain.round();
         drain.take_notices().iter().for_each(|n| say(n));
-        let asked = signals.take().into_iter().filter(|(signal, _)| !drain.signalled(*signal)).count();
-        if drain.is_stop_requested() || asked > 0 {
+        let signal_count = signals.take().into_iter().filter(|(signal, _)| !drain.signalled(*signal)).count();
+        if drain.is_stop_requested() || signal_count > 0 {
             return;
         }
         if drain.running() > 0 {

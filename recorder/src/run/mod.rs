@@ -2,11 +2,11 @@
 //! own process (`guard`), for a service.
 
 pub mod command;
-pub mod drain_options;
+pub(crate) mod drain_options;
 pub mod engines;
 pub(crate) mod guard;
 pub mod helper;
-pub mod preload;
-pub mod running;
+pub(crate) mod preload;
+pub(crate) mod running;
 pub(crate) mod service;
 pub(crate) mod unjoined_children;

@@ -38,15 +38,17 @@ impl Chosen {
         for &pid in pids {
             match control::find(pid) {
                 Ok(found) => match found.condition {
-                    Condition::Waiting if !settings.outside => chosen.waiting.push(pid),
+                    Condition::Waiting if !settings.processes.outside => chosen.waiting.push(pid),
                     // Several recorders may record a process from outside.
-                    Condition::Recorded(_) if !settings.outside => chosen.refused.push(Error::Unavailable {
-                        name: "pid",
-                        problem: format!(
-                            "{} ({pid}) is being recorded already; see `flightline ctl`",
-                            found.name
-                        ),
-                    }),
+                    Condition::Recorded(_) if !settings.processes.outside => {
+                        chosen.refused.push(Error::Unavailable {
+                            name: "pid",
+                            problem: format!(
+                                "{} ({pid}) is being recorded already; see `flightline ctl`",
+                                found.name
+                            ),
+                        })
+                    }
                     _ => chosen.outside.push(pid),
                 },
                 // Its files in /proc cannot be read. The attempt to record it returns the reason and the
@@ -130,7 +132,7 @@ fn is_alive(pid: u32) -> bool {
 ///
 /// # Errors
 /// None of the processes can be recorded, or the output cannot be written.
-pub fn watch(
+pub fn record_running(
     find: &mut dyn FnMut() -> Result<Vec<u32>, Error>,
     settings: Settings,
     target: Target,
@@ -183,9 +185,9 @@ pub fn watch(
         if begun && joining.is_empty() && drain.running() == 0 {
             break;
         }
-        let mut asked = signals.take();
-        asked.retain(|(signal, _)| !drain.signalled(*signal));
-        if let Some((signal, _)) = asked.first() {
+        let mut received = signals.take();
+        received.retain(|(signal, _)| !drain.signalled(*signal));
+        if let Some((signal, _)) = received.first() {
             // Control-C is the usual way to end such a recording.
             code = if i32::from(*signal) == Signal::SIGINT as i32 { 0 } else { 128 + signal };
             break;

@@ -3,11 +3,15 @@
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use flightline_in_signal::layout::{SESSION_FILE, SessionPage};
 use memmap2::MmapRaw;
 
-use crate::{error::Error, settings::Settings};
+use crate::{
+    error::Error,
+    settings::{CpuSettings, Settings},
+};
 
 /// A program's or reader's view of a session.
 pub struct SessionClient {
@@ -67,11 +71,12 @@ impl SessionClient {
     pub fn settings(&self) -> Settings {
         // SAFETY: as in `ask_stop`.
         let aggregate = self.word(|p| unsafe { &raw const (*p).aggregate_ns }).load(Ordering::Relaxed);
-        Settings {
-            period: std::time::Duration::from_nanos(self.periods_ns().0),
-            aggregate: (aggregate != 0).then(|| std::time::Duration::from_nanos(aggregate)),
-            ..Settings::default()
-        }
+        let cpu = CpuSettings {
+            period: Duration::from_nanos(self.periods_ns().0),
+            aggregate: (aggregate != 0).then(|| Duration::from_nanos(aggregate)),
+            ..CpuSettings::default()
+        };
+        Settings { cpu, ..Settings::default() }
     }
 
     /// Returns the number of the last flush done.

@@ -158,7 +158,7 @@ mod tests {
             dir
         };
         let (used, dead, young, cut) = (make(1, &[0; 8]), make(2, &[0; 8]), make(3, &[]), make(4, &[]));
-        let held = Flock::lock(File::open(used.join(SESSION_FILE)).unwrap(), FlockArg::LockExclusiveNonblock)
+        let lock = Flock::lock(File::open(used.join(SESSION_FILE)).unwrap(), FlockArg::LockExclusiveNonblock)
             .unwrap();
         for dir in [&used, &cut] {
             let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -166,6 +166,6 @@ mod tests {
         }
         remove_stale(parent.path(), uid);
         assert!(used.exists() && !dead.exists() && young.exists() && !cut.exists());
-        drop(held);
+        drop(lock);
     }
 }

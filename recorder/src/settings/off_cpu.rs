@@ -11,7 +11,7 @@ const STACK_BYTES: u32 = 32 << 10;
 
 /// Options of recording with tracepoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OffCpu {
+pub struct OffCpuSettings {
     /// Off-CPU time of threads.
     pub switches: bool,
     /// System calls that read, write, connect or accept and take at least this long.
@@ -34,9 +34,9 @@ pub struct OffCpu {
     pub rate: u32,
 }
 
-impl Default for OffCpu {
-    fn default() -> OffCpu {
-        OffCpu {
+impl Default for OffCpuSettings {
+    fn default() -> OffCpuSettings {
+        OffCpuSettings {
             switches: true,
             calls: None,
             block: None,
@@ -51,7 +51,7 @@ impl Default for OffCpu {
     }
 }
 
-impl OffCpu {
+impl OffCpuSettings {
     /// Returns the shortest recorded interval, ns.
     pub fn min_ns(&self) -> u64 {
         nanos(self.min)

@@ -93,9 +93,9 @@ pub(crate) enum Due {
 #[derive(Debug)]
 pub(crate) struct Clockwork {
     schedule: Schedule,
-    made: Instant,
-    begun: Option<Instant>,
-    looked: Option<Instant>,
+    created: Instant,
+    started: Option<Instant>,
+    checked: Option<Instant>,
 }
 
 /// Time between two checks for a file.
@@ -104,39 +104,39 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 impl Clockwork {
     pub(crate) fn new(schedule: Schedule) -> Clockwork {
         let now = Instant::now();
-        let begun = (!schedule.waits()).then_some(now);
-        Clockwork { schedule, made: now, begun, looked: None }
+        let started = (!schedule.waits()).then_some(now);
+        Clockwork { schedule, created: now, started, checked: None }
     }
 
     /// Returns the time until the next action or the next check for a file.
     pub(crate) fn next(&self) -> Option<Duration> {
         let left = |from: Instant, time: Duration| time.saturating_sub(from.elapsed());
         let file = |t: &Option<Trigger>| matches!(t, Some(Trigger::File(_))).then_some(LOOK_EVERY);
-        let times = match self.begun {
-            None => [self.schedule.delay.map(|t| left(self.made, t)), file(&self.schedule.start_on)],
-            Some(begun) => [self.schedule.duration.map(|t| left(begun, t)), file(&self.schedule.stop_on)],
+        let times = match self.started {
+            None => [self.schedule.delay.map(|t| left(self.created, t)), file(&self.schedule.start_on)],
+            Some(started) => [self.schedule.duration.map(|t| left(started, t)), file(&self.schedule.stop_on)],
         };
         times.into_iter().flatten().min()
     }
 
     /// Returns the action that is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
-        let look = self.looked.is_none_or(|last| now.duration_since(last) >= LOOK_EVERY);
+        let look = self.checked.is_none_or(|last| now.duration_since(last) >= LOOK_EVERY);
         let appeared = |t: &Option<Trigger>| match t {
             Some(Trigger::File(path)) => look && path.exists(),
             _ => false,
         };
         let (start, stop) = (appeared(&self.schedule.start_on), appeared(&self.schedule.stop_on));
         if look {
-            self.looked = Some(now);
+            self.checked = Some(now);
         }
-        match self.begun {
+        match self.started {
             None => {
-                let late = self.schedule.delay.is_some_and(|t| now.duration_since(self.made) >= t);
+                let late = self.schedule.delay.is_some_and(|t| now.duration_since(self.created) >= t);
                 (late || start).then(|| self.start(now))
             }
-            Some(begun) => {
-                let over = self.schedule.duration.is_some_and(|t| now.duration_since(begun) >= t);
+            Some(started) => {
+                let over = self.schedule.duration.is_some_and(|t| now.duration_since(started) >= t);
                 (over || stop).then_some(Due::Stop)
             }
         }
@@ -146,11 +146,11 @@ impl Clockwork {
     pub(crate) fn signal(&mut self, signal: i32, now: Instant) -> Option<Due> {
         let is = |t: &Option<Trigger>| matches!(t, Some(Trigger::Signal(s)) if *s as i32 == signal);
         let (start, stop) = (is(&self.schedule.start_on), is(&self.schedule.stop_on));
-        match self.begun {
+        match self.started {
             None if start => Some(self.start(now)),
             // The same signal starts and stops, so it toggles sampling.
             Some(_) if stop && matches!(self.schedule.start_on, Some(Trigger::Signal(_))) => {
-                self.begun = None;
+                self.started = None;
                 self.schedule.delay = None;
                 Some(Due::Pause)
             }
@@ -161,7 +161,7 @@ impl Clockwork {
 
     /// Notes a start by other means.
     pub(crate) fn start(&mut self, now: Instant) -> Due {
-        self.begun = Some(now);
+        self.started = Some(now);
         Due::Start
     }
 }
@@ -186,7 +186,7 @@ mod tests {
     fn recording_starts_after_delay_and_stops_after_duration() {
         let schedule = Schedule { delay: Some(2 * S), duration: Some(3 * S), ..Schedule::default() };
         let mut work = Clockwork::new(schedule);
-        let t = work.made;
+        let t = work.created;
         assert_eq!(work.due(t + S), None);
         assert_eq!(work.due(t + 2 * S), Some(Due::Start));
         assert_eq!(work.due(t + 4 * S), None);
@@ -199,7 +199,7 @@ mod tests {
         let schedule =
             Schedule { start_on: on(Signal::SIGUSR1), stop_on: on(Signal::SIGUSR2), ..Schedule::default() };
         let mut work = Clockwork::new(schedule);
-        let (t, one, two) = (work.made, Signal::SIGUSR1 as i32, Signal::SIGUSR2 as i32);
+        let (t, one, two) = (work.created, Signal::SIGUSR1 as i32, Signal::SIGUSR2 as i32);
         assert_eq!(work.signal(two, t), None);
         assert_eq!(work.signal(one, t), Some(Due::Start));
         assert_eq!(work.signal(one, t), None);
@@ -219,7 +219,7 @@ mod tests {
             stop_on: Some(Trigger::File(dir.path().join("stop"))),
             ..Schedule::default()
         });
-        let t = work.made;
+        let t = work.created;
         assert_eq!(work.due(t), None);
         std::fs::write(&file, "").unwrap();
         assert_eq!(work.due(t), None, "not looked at again at once");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Engine, PerfEvent, Settings, Trace};
+use super::{AllocSettings, CallSettings, CpuSettings, Engine, PerfEvent, Settings, Trace};
 use crate::{error::Error, settings::units};
 
 /// The description of an engine for users.
@@ -70,11 +70,8 @@ impl Settings {
     pub fn all() -> Settings {
         Settings {
             wall: Some(WALL),
-            alloc: Some(ALLOC),
-            live: true,
-            lock: Some(LOCK),
-            io: Some(IO),
-            throw: true,
+            alloc: AllocSettings { interval_bytes: Some(ALLOC), live: true, ..AllocSettings::default() },
+            calls: CallSettings { lock: Some(LOCK), io: Some(IO), throw: true, trace: Vec::new() },
             ..Settings::default()
         }
     }
@@ -82,14 +79,10 @@ impl Settings {
     /// Disables every engine, so that only those added later by [`Settings::add`] are recorded.
     pub fn without_engines(self) -> Settings {
         Settings {
-            cpu: false,
+            cpu: CpuSettings { enabled: false, ..self.cpu },
             wall: None,
-            alloc: None,
-            live: false,
-            lock: None,
-            io: None,
-            throw: false,
-            trace: Vec::new(),
+            alloc: AllocSettings { interval_bytes: None, live: false, ..self.alloc },
+            calls: CallSettings::default(),
             events: Vec::new(),
             ..self
         }
@@ -118,28 +111,28 @@ impl Settings {
         match name {
             "" => return Err(wrong("no name; `flightline list` shows what there is".into())),
             "cpu" | "ctimer" | "itimer" => {
-                self.cpu = true;
+                self.cpu.enabled = true;
                 match name {
-                    "ctimer" => self.engine = Engine::Timer,
-                    "itimer" => self.engine = Engine::ProcessTimer,
+                    "ctimer" => self.cpu.engine = Engine::Timer,
+                    "itimer" => self.cpu.engine = Engine::ProcessTimer,
                     _ => {}
                 }
                 if let Some(interval) = interval {
-                    self.period = cpu_period(interval).map_err(wrong)?;
+                    self.cpu.period = cpu_period(interval).map_err(wrong)?;
                 }
             }
             "wall" => self.wall = Some(time(WALL)?),
-            "alloc" => self.alloc = Some(size()?),
+            "alloc" => self.alloc.interval_bytes = Some(size()?),
             "live" => {
-                self.live = true;
-                if interval.is_some() || self.alloc.is_none() {
-                    self.alloc = Some(size()?);
+                self.alloc.live = true;
+                if interval.is_some() || self.alloc.interval_bytes.is_none() {
+                    self.alloc.interval_bytes = Some(size()?);
                 }
             }
-            "lock" => self.lock = Some(time(LOCK)?),
-            "io" => self.io = Some(time(IO)?),
-            "metrics" => self.metrics = Some(time(METRICS)?),
-            "throw" if interval.is_none() => self.throw = true,
+            "lock" => self.calls.lock = Some(time(LOCK)?),
+            "io" => self.calls.io = Some(time(IO)?),
+            "metrics" => self.metrics.interval = Some(time(METRICS)?),
+            "throw" if interval.is_none() => self.calls.throw = true,
             "throw" => return Err(wrong("takes no interval".into())),
             _ => {
                 let period = match interval {
@@ -165,27 +158,32 @@ impl Settings {
             return Err(wrong("give function:threshold, as parse_query:10ms".into()));
         };
         let threshold = units::duration(threshold).map_err(wrong)?;
-        self.trace.push(Trace { function: function.to_owned(), threshold });
+        self.calls.trace.push(Trace { function: function.to_owned(), threshold });
         Ok(())
     }
 
     /// Returns the list with which [`Settings::add`] selects these engines.
     pub fn spec(&self) -> String {
         let mut list = Vec::new();
-        if self.cpu {
-            list.push(format!("cpu@{}", rate_or_time(self.period)));
+        if self.cpu.enabled {
+            list.push(format!("cpu@{}", rate_or_time(self.cpu.period)));
         }
-        let times = [("wall", self.wall), ("lock", self.lock), ("io", self.io), ("metrics", self.metrics)];
+        let times = [
+            ("wall", self.wall),
+            ("lock", self.calls.lock),
+            ("io", self.calls.io),
+            ("metrics", self.metrics.interval),
+        ];
         list.extend(
             times
                 .iter()
                 .filter_map(|(name, time)| Some(format!("{name}@{}", units::format_duration((*time)?)))),
         );
-        if let Some(bytes) = self.alloc {
+        if let Some(bytes) = self.alloc.interval_bytes {
             list.push(format!("alloc@{bytes}"));
         }
-        list.extend(self.live.then(|| "live".to_owned()));
-        list.extend(self.throw.then(|| "throw".to_owned()));
+        list.extend(self.alloc.live.then(|| "live".to_owned()));
+        list.extend(self.calls.throw.then(|| "throw".to_owned()));
         list.extend(self.events.iter().map(|event| match event.period {
             Some(period) => format!("{}@{period}", event.name),
             None => event.name.clone(),
@@ -257,11 +255,14 @@ mod tests {
     #[test]
     fn engine_lists_are_parsed() {
         let s = added("cpu@5ms,wall,alloc@1m,live,lock@10us,io@1s,throw,metrics@2s").unwrap();
-        assert!(s.cpu && s.live && s.throw);
-        assert_eq!(s.period, Duration::from_millis(5));
-        assert_eq!((s.wall, s.alloc), (Some(WALL), Some(1 << 20)));
-        assert_eq!((s.lock, s.io), (Some(Duration::from_micros(10)), Some(Duration::from_secs(1))));
-        assert_eq!(added("cpu@1000hz").unwrap().period, Duration::from_millis(1));
+        assert!(s.cpu.enabled && s.alloc.live && s.calls.throw);
+        assert_eq!(s.cpu.period, Duration::from_millis(5));
+        assert_eq!((s.wall, s.alloc.interval_bytes), (Some(WALL), Some(1 << 20)));
+        assert_eq!(
+            (s.calls.lock, s.calls.io),
+            (Some(Duration::from_micros(10)), Some(Duration::from_secs(1)))
+        );
+        assert_eq!(added("cpu@1000hz").unwrap().cpu.period, Duration::from_millis(1));
         let s =
             added("page-faults@1k,sched:sched_switch,pmu/a=1,b=2/@7,uprobe:/lib/x.so:malloc,cpu").unwrap();
         let names: Vec<_> = s.events.iter().map(|e| (e.name.as_str(), e.period)).collect();
@@ -272,7 +273,7 @@ mod tests {
             ("uprobe:/lib/x.so:malloc", None),
         ];
         assert_eq!(names, expected);
-        assert!(s.cpu);
+        assert!(s.cpu.enabled);
     }
 
     #[test]
@@ -295,7 +296,7 @@ mod tests {
         assert!(s.add_trace("parse").is_err() && s.add_trace("parse:x").is_err());
         s.add_trace("lib.so:parse:10ms").unwrap();
         assert_eq!(
-            s.trace,
+            s.calls.trace,
             [Trace { function: "lib.so:parse".into(), threshold: Duration::from_millis(10) }]
         );
     }

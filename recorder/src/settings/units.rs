@@ -1,4 +1,4 @@
-//! Parses times, sizes and rates.
+//! Parses and formats times, sizes and rates.
 
 use std::time::Duration;
 
@@ -63,6 +63,15 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     };
     let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a size such as 4M"))?;
     number.checked_shl(shift).filter(|n| n >> shift == number).ok_or_else(|| format!("{text:?} is too large"))
+}
+
+/// Formats a size for people, rounded: `9999 bytes`, `10 kB`, `1.5 MB`.
+pub fn format_bytes(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{} kB", bytes / 1000),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
 }
 
 #[cfg(test)]

@@ -397,11 +397,11 @@ impl ProcFile {
     pub fn set_context_places(&self, places: &[[u64; 2]; CONTEXT_PLACES]) {
         // SAFETY: as in `head`.
         let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
-        for ([generation, place], told) in words.iter().zip(places) {
-            if [generation, place].map(|word| word.load(Ordering::Relaxed)) != *told {
+        for ([generation, place], expected) in words.iter().zip(places) {
+            if [generation, place].map(|word| word.load(Ordering::Relaxed)) != *expected {
                 place.store(0, Ordering::Relaxed);
-                generation.store(told[0], Ordering::Release);
-                place.store(told[1], Ordering::Release);
+                generation.store(expected[0], Ordering::Release);
+                place.store(expected[1], Ordering::Release);
             }
         }
     }

@@ -136,7 +136,7 @@ fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'
         let hdr = hdr.wrapping_add(bias);
         let readable = maps.iter().find(|m| m.0 <= hdr && hdr < m.1).map_or((hdr, hdr), |m| (m.0, m.1));
         let rows_off = arena.len() as u64 * 8;
-        let rows = if with_rows { flightline_recorder::rows::build(&elf).unwrap() } else { Vec::new() };
+        let rows = if with_rows { flightline_recorder::build_unwind_rows(&elf).unwrap() } else { Vec::new() };
         arena.extend(rows.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())));
         entries.push(ModuleEntry {
             bias,

@@ -137,7 +137,7 @@ impl Process {
                 fs::read(&map.path).unwrap_or_default()
             };
             let Some(mut entry) = module(&elf, map) else { continue };
-            if let Ok(rows) = flightline_recorder::rows::build(&elf) {
+            if let Ok(rows) = flightline_recorder::build_unwind_rows(&elf) {
                 entry.rows_off = arena.len() as u64 * 8;
                 let words = rows.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap()));
                 arena.extend(words.map(AtomicU64::new));

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use flightline_recorder::{Error, labels, preload};
+use flightline_recorder::{Error, find_preload_library, settings::labels};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -299,7 +299,7 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// Starts the program, preloaded and in standby.
 fn start(args: &AgentArgs) -> anyhow::Result<Child> {
-    let mut command = crate::ctl::dormant(&preload::find(EMBEDDED)?, &args.command)?;
+    let mut command = crate::ctl::dormant(&find_preload_library(EMBEDDED)?, &args.command)?;
     for name in JOIN {
         command.env_remove(name);
     }

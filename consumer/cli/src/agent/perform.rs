@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use flightline_recorder::control::{self, Condition, client::ask_within};
+use flightline_recorder::control::{self, Condition, ask_within};
 use flightline_service::wire::{Mode, Progress};
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn engine_names_match_recorder() {
-        use flightline_recorder::loss::engine_name;
+        use flightline_recorder::engine_name;
         let names: Vec<&str> = (0..256).map(engine_name).collect();
         let known = ["timer", "perf-user with timer", "perf from outside without stacks of the kernel"];
         for name in known {

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use flightline_recorder::control;
-use flightline_recorder::{Error, engines, labels};
+use flightline_recorder::{Error, engines, settings::labels};
 use flightline_service::wire::{Capability, Hello, Labels, Mode};
 
 /// A process.

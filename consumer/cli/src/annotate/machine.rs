@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use flightline_consumer::fold::{Annotated, Weights};
-use flightline_recorder::names::symbolize::Symbolizer;
+use flightline_recorder::Symbolizer;
 
 use crate::talk::plain;
 

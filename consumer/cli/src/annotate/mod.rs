@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::fold::{self, Annotated};
-use flightline_recorder::names::symbolize::{Declaration, Symbolizer};
+use flightline_recorder::{Declaration, Symbolizer};
 
 use crate::select::{SampleArgs, SelectArgs};
 use crate::stacks::{self, For};

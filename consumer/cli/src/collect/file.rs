@@ -44,7 +44,7 @@ impl std::str::FromStr for Rotate {
 
     /// `64m` is a size and `1h` a time. Since `m` means megabytes, `min` is rejected.
     fn from_str(text: &str) -> Result<Self, String> {
-        use flightline_recorder::units::{bytes, duration};
+        use flightline_recorder::settings::units::{bytes, duration};
         let time = text.ends_with(['s', 'h', 'd']).then(|| duration(text));
         match time {
             Some(Ok(age)) if age >= Duration::from_secs(1) => Ok(Rotate::Age(age)),

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use flightline_recorder::RepositorySink;
 use flightline_recorder::repository::{self, Owner, Repository};
-use flightline_recorder::sink::RepositorySink;
 use jfr_format::constants::{STATE_FINISHED, STATE_FIRST, STATE_LAST, STATE_UPDATING};
 use jfr_format::edit::collect::ChunkSink;
 use jfr_format::header::{ChunkHeader, LEN, PATCHED, STATE};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use flightline_consumer::live::{Choice, Item};
-use flightline_recorder::sink::stream::{Address, Token};
+use flightline_recorder::stream::{Address, Token};
 
 use super::{ExportArgs, READ, feed, take};
 use crate::signals::Signals;

@@ -8,7 +8,7 @@ use flightline_consumer::live::Item;
 use flightline_export::hdps::{Part, Rows};
 use flightline_export::send::{Request, Sender, Settings, Signal, Target};
 use flightline_export::{Collector, Counts, Inferring, otlp};
-use flightline_recorder::sink::stream::Address;
+use flightline_recorder::stream::Address;
 
 use super::following::{follow, followed};
 use super::{ExportArgs, read, tell_left_out};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use flightline_recorder::units::duration;
+use flightline_recorder::settings::units::duration;
 use flightline_service::wire::{Create, History, Mode, Run, Runs, State, Status, Target, Targets};
 use serde::Serialize;
 

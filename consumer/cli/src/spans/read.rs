@@ -8,7 +8,7 @@ use flightline_consumer::live::{self, Choice, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::spans::report::Filter;
 use flightline_consumer::spans::{Found, Inference, Limits, Options, Spans};
-use flightline_recorder::sink::stream::{Address, Token};
+use flightline_recorder::stream::{Address, Token};
 
 use super::SpansArgs;
 use crate::items::{self, READ, Reader, Taker};

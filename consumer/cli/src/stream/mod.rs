@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use flightline_recorder::sink::stream::{Address, Token};
+use flightline_recorder::stream::{Address, Token};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

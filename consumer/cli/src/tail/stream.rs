@@ -8,7 +8,7 @@ use bytes::Bytes;
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_consumer::print::Printer;
 use flightline_consumer::warnings::Warnings;
-use flightline_recorder::sink::stream::{Address, Token};
+use flightline_recorder::stream::{Address, Token};
 use jfr_format::read::{Decoder, Delivery};
 use serde_json::json;
 

@@ -137,13 +137,13 @@ enum State {
     },
     /// The bytes after the last checkpoint of a chunk of another writer.
     Tail {
-        left: u64,
+        remaining: u64,
     },
     /// The rest of a chunk, which is buffered up to its end.
     Unverified(Box<Unverified>),
     /// No header where one should be; true if that was reported.
     Search {
-        told: bool,
+        reported: bool,
     },
 }
 
@@ -176,7 +176,7 @@ struct Inside {
 #[derive(Debug)]
 struct Unverified {
     /// Bytes to the end of the chunk, if none are missing.
-    left: u64,
+    remaining: u64,
     /// No header begins before this position.
     searched: usize,
     /// The first bytes of a chunk made of the rest; empty if the rest has a header.
@@ -216,8 +216,8 @@ impl Collector {
         let inside = match &mut self.state {
             State::Inside(inside) => {
                 let (segment, behind) = (inside.segment, self.buffer.len() - inside.scanned);
-                let told = segment.is_some() && inside.events == 0 && inside.fresh.is_empty();
-                if behind == 0 && told {
+                let complete = segment.is_some() && inside.events == 0 && inside.fresh.is_empty();
+                if behind == 0 && complete {
                     self.commit(None, place)?;
                 } else if !self.buffer.is_empty() {
                     self.hold();
@@ -271,7 +271,7 @@ impl Collector {
                 self.pass(passed);
                 if zeros.is_some() {
                     self.report.damaged(self.offset, "the chunk does not end as its header says");
-                    self.state = State::Search { told: true };
+                    self.state = State::Search { reported: true };
                     return Ok(Step::Again);
                 }
                 if filler > 0 {
@@ -279,10 +279,10 @@ impl Collector {
                 }
                 Ok(self.anchor(anchor))
             }
-            State::Tail { left } => {
-                let passed = (*left).min(self.buffer.len() as u64);
-                *left -= passed;
-                let over = *left == 0;
+            State::Tail { remaining } => {
+                let passed = (*remaining).min(self.buffer.len() as u64);
+                *remaining -= passed;
+                let over = *remaining == 0;
                 self.pass(passed as usize);
                 if !over {
                     return Ok(Step::NeedsMore);
@@ -290,10 +290,10 @@ impl Collector {
                 self.state = State::Header;
                 Ok(Step::Again)
             }
-            State::Unverified(_) => self.held(over, place),
-            State::Search { told } => {
-                let told = std::mem::replace(told, true);
-                if !told {
+            State::Unverified(_) => self.check_unverified(over, place),
+            State::Search { reported } => {
+                let before = std::mem::replace(reported, true);
+                if !before {
                     self.report.damaged(self.offset, "no chunk begins here");
                 }
                 let found = resync::find_header(&self.buffer);
@@ -320,7 +320,7 @@ impl Collector {
         }
         let header = ChunkHeader::decode(&self.buffer).ok().filter(|_| resync::is_header(&self.buffer));
         let Some(header) = header else {
-            self.state = State::Search { told: false };
+            self.state = State::Search { reported: false };
             return Step::Again;
         };
         let finished = trusted_end(&header, 0).is_some();
@@ -334,12 +334,13 @@ impl Collector {
             // A later chunk header ends the search.
             self.report.lost_bytes += 1;
             self.pass(1);
-            self.state = State::Search { told: true };
+            self.state = State::Search { reported: true };
             return Step::Again;
         }
         if header.metadata.0 != LEN as u64 || header.checkpoint.0 == 0 {
-            let held = Unverified { left: header.size, searched: 1, before: BytesMut::new(), sound: true };
-            self.state = State::Unverified(Box::new(held));
+            let unverified =
+                Unverified { remaining: header.size, searched: 1, before: BytesMut::new(), sound: true };
+            self.state = State::Unverified(Box::new(unverified));
             return Step::Again;
         }
         self.state = State::Inside(Box::new(Inside {
@@ -412,15 +413,15 @@ impl Collector {
             }
             _ if Some(type_id) == inside.segment => {
                 let types = inside.types.as_deref();
-                let told = types.and_then(|types| Segment::read(types, types.by_id(type_id)?, payload));
+                let segment = types.and_then(|types| Segment::read(types, types.by_id(type_id)?, payload));
                 let begin = (inside.began - inside.written) as usize;
                 let covered = self.buffer.get(begin..whole.start).unwrap_or_default();
-                match told {
-                    Some(told) if told.is_right(inside.began, covered, is_as_sent(&inside.header)) => {
+                match segment {
+                    Some(segment) if segment.is_right(inside.began, covered, is_as_sent(&inside.header)) => {
                         self.report.segments += 1;
-                        let missed = self.next.and_then(|next| told.sequence.checked_sub(next));
+                        let missed = self.next.and_then(|next| segment.sequence.checked_sub(next));
                         self.report.segments_missing += missed.unwrap_or(0);
-                        self.next = told.sequence.checked_add(1);
+                        self.next = segment.sequence.checked_add(1);
                         inside.began = at + size;
                         // The event itself goes with the next segment, so that the bytes that are passed on
                         // begin with an event, not with constants.
@@ -510,9 +511,9 @@ impl Collector {
     /// Buffers the chunk from here on, up to its end.
     fn hold(&mut self) {
         let State::Inside(inside) = &self.state else { return };
-        let left = inside.header.size - inside.written;
+        let remaining = inside.header.size - inside.written;
         let before = if inside.written > 0 { salvage::before(inside) } else { BytesMut::new() };
-        self.state = State::Unverified(Box::new(Unverified { left, searched: 1, before, sound: false }));
+        self.state = State::Unverified(Box::new(Unverified { remaining, searched: 1, before, sound: false }));
     }
 
     /// Handles the last bytes of a chunk: an empty checkpoint and a filler.
@@ -530,12 +531,12 @@ impl Collector {
             || filler.is_some_and(|event| event.0 as u64 == len);
         if !ends && looked as u64 == len {
             self.report.damaged(self.offset, "the chunk does not end as its header says");
-            self.state = State::Search { told: true };
+            self.state = State::Search { reported: true };
             return Step::Again;
         }
         self.pass(looked);
         let rest = len - looked as u64;
-        self.state = if rest == 0 { State::Header } else { State::Tail { left: rest } };
+        self.state = if rest == 0 { State::Header } else { State::Tail { remaining: rest } };
         Step::Again
     }
 }

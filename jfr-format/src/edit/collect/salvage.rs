@@ -36,53 +36,53 @@ pub(super) fn before(inside: &Inside) -> BytesMut {
 
 impl Collector {
     /// Waits for the end of a buffered chunk, then writes the events that can be salvaged.
-    pub(super) fn held(&mut self, over: bool, place: &mut dyn ChunkSink) -> io::Result<Step> {
-        let State::Unverified(held) = &mut self.state else { return Ok(Step::Again) };
-        let left = usize::try_from(held.left).unwrap_or(usize::MAX);
-        let next = if held.sound { None } else { next_chunk(&self.buffer, held) };
+    pub(super) fn check_unverified(&mut self, over: bool, place: &mut dyn ChunkSink) -> io::Result<Step> {
+        let State::Unverified(unverified) = &mut self.state else { return Ok(Step::Again) };
+        let left = usize::try_from(unverified.remaining).unwrap_or(usize::MAX);
+        let next = if unverified.sound { None } else { next_chunk(&self.buffer, unverified) };
         let end = next.or_else(|| (over || self.buffer.len() >= left).then(|| left.min(self.buffer.len())));
         let Some(end) = end else { return Ok(Step::NeedsMore) };
-        let State::Unverified(held) = std::mem::take(&mut self.state) else { return Ok(Step::Again) };
+        let State::Unverified(unverified) = std::mem::take(&mut self.state) else { return Ok(Step::Again) };
         let rest = self.buffer.split_to(end);
         let at = self.offset;
         self.offset += end as u64;
         // The JDK looks for a chunk that begins where this one ends.
         let next = ChunkHeader::decode(&self.buffer).ok().map(|next| next.start_nanos);
-        self.salvage(*held, &rest, at, next, place)?;
+        self.salvage(*unverified, &rest, at, next, place)?;
         Ok(Step::Again)
     }
 
     fn salvage(
         &mut self,
-        held: Unverified,
+        unverified: Unverified,
         rest: &[u8],
         at: u64,
         next: Option<i64>,
         place: &mut dyn ChunkSink,
     ) -> io::Result<()> {
-        let own = held.before.is_empty();
-        let mut bytes = held.before;
+        let own = unverified.before.is_empty();
+        let mut bytes = unverified.before;
         bytes.extend_from_slice(rest);
         let source = Source::from(bytes.freeze());
         let mut out = Vec::new();
         // An event with damaged constants would appear without its stack or thread, as if it never had one.
-        let options = Options { drop_unresolved: !held.sound, ..Options::default() };
+        let options = Options { drop_unresolved: !unverified.sound, ..Options::default() };
         let report = repair(&source, &options, &mut out)?;
         let lost: u64 = report.lost.values().map(|lost| lost.bytes).sum();
         self.report.lost_bytes += lost;
-        if held.sound && report.unchanged() {
+        if unverified.sound && report.unchanged() {
             return self.write(out.into(), own, next, place);
         }
-        if held.sound {
+        if unverified.sound {
             self.report.damaged(at, "a chunk that had to be repaired");
         }
         // Offsets and checksums in segment events do not match the rewritten chunk.
-        let mut kept = Vec::new();
+        let mut output = Vec::new();
         let mut decide = |event: &EventRef<'_>| {
             if &*event.class().name == Segment::NAME { Decision::Drop } else { Decision::Keep }
         };
         let scope = Scope { all_constants: true, ..Scope::default() };
-        let filtered = filter(&Source::from(out), scope, &mut decide, &mut kept)?;
+        let filtered = filter(&Source::from(out), scope, &mut decide, &mut output)?;
         let events = filtered.types.values().map(|share| share.all - share.dropped).sum::<u64>();
         self.report.events += events;
         self.report.salvaged += events;
@@ -90,7 +90,7 @@ impl Collector {
         if events == 0 && !own {
             return Ok(());
         }
-        self.write(kept.into(), own, next, place)
+        self.write(output.into(), own, next, place)
     }
 
     /// Passes on finished chunks; `next`: the start of the chunk after them.
@@ -124,16 +124,16 @@ impl Collector {
 }
 
 /// Returns the start of the next chunk of a stream, if it has arrived.
-fn next_chunk(bytes: &[u8], held: &mut Unverified) -> Option<usize> {
-    while let Some(found) = resync::find_header(bytes.get(held.searched..)?) {
-        let at = held.searched + found;
+fn next_chunk(bytes: &[u8], unverified: &mut Unverified) -> Option<usize> {
+    while let Some(found) = resync::find_header(bytes.get(unverified.searched..)?) {
+        let at = unverified.searched + found;
         let header = ChunkHeader::decode(bytes.get(at..)?).ok()?;
         // The bytes are events, which may contain anything.
         if trusted_end(&header, 0).is_some() && header.flags & FLAG_COMPRESSED != 0 {
             return Some(at);
         }
-        held.searched = at + 1;
+        unverified.searched = at + 1;
     }
-    held.searched = bytes.len().saturating_sub(LEN - 1).max(1);
+    unverified.searched = bytes.len().saturating_sub(LEN - 1).max(1);
     None
 }

@@ -22,7 +22,7 @@ impl Decoder {
             Buffer::Whole(bytes) => bytes.slice(self.input.scanned - payload..self.input.scanned),
             Buffer::Growing(_) => {
                 self.hold();
-                let last = self.current.held.back().map(|r| r.bytes.clone()).unwrap_or_default();
+                let last = self.current.deferred.back().map(|r| r.bytes.clone()).unwrap_or_default();
                 last.slice(last.len() - payload..)
             }
         };

@@ -11,7 +11,7 @@ const MAX_UNDECLARED_REPORTED: u64 = 16;
 /// Bytes between two releases of pages with [`Delivery::KeysOnly`].
 pub(super) const PASSED_AT_ONCE: u64 = 1 << 20;
 
-/// Minimum bytes of held events per stored position.
+/// Minimum bytes of deferred events per stored position.
 const BYTES_PER_PICK: usize = 256;
 
 /// Maximum size of a batch with other deliveries.
@@ -23,7 +23,7 @@ impl Decoder {
         let start = self.input.offset;
         self.hold();
         if self.delivery == Delivery::KeysOnly && self.current.has_types {
-            self.queue.push_back(Queued::Events(self.current.held.drain(..).collect()));
+            self.queue.push_back(Queued::Events(self.current.deferred.drain(..).collect()));
             if start - self.pages.passed_to >= PASSED_AT_ONCE {
                 self.pass(start);
             }
@@ -32,7 +32,7 @@ impl Decoder {
         }
     }
 
-    /// Moves the scanned events from the buffer to the held ones.
+    /// Moves the scanned events from the buffer to the deferred ones.
     pub(super) fn hold(&mut self) {
         let picked = self.current.filters.is_some().then(|| std::mem::take(&mut self.current.picked));
         // With many positions, their memory costs more than walking over the events again.
@@ -52,7 +52,7 @@ impl Decoder {
     fn take_out(&mut self, picked: Option<Vec<u32>>) {
         if self.input.scanned > 0 {
             let offset = self.input.offset;
-            self.current.held.push_back(Region { bytes: self.input.take_scanned(), offset, picked });
+            self.current.deferred.push_back(Region { bytes: self.input.take_scanned(), offset, picked });
         }
     }
 
@@ -68,10 +68,10 @@ impl Decoder {
         let read = self.input.offset.saturating_sub(chunk.offset.0);
         let current = &mut self.current;
         let mut out = Vec::new();
-        while let Some(region) = current.held.front_mut() {
-            let good = if all { region.bytes.len() } else { current.known.prefix(chunk, region, read) };
+        while let Some(region) = current.deferred.front_mut() {
+            let good = if all { region.bytes.len() } else { current.complete.prefix(chunk, region, read) };
             if good == region.bytes.len() {
-                out.extend(current.held.pop_front());
+                out.extend(current.deferred.pop_front());
                 continue;
             }
             if good > 0 {
@@ -91,16 +91,16 @@ impl Decoder {
         }
         self.hold();
         let Some(chunk) = &self.chunk else { return Next::Again };
-        let held: Vec<Region> = self.current.held.drain(..).collect();
+        let deferred: Vec<Region> = self.current.deferred.drain(..).collect();
         let index = Some(chunk.index);
         let start = chunk.offset.0;
-        if !held.is_empty() {
+        if !deferred.is_empty() {
             if self.current.has_types {
                 if self.pages.pages.any() {
                     // One by one, so that the pages of earlier ones can be released.
-                    self.queue.extend(held.into_iter().map(|region| Queued::Events(vec![region])));
+                    self.queue.extend(deferred.into_iter().map(|region| Queued::Events(vec![region])));
                 } else {
-                    self.queue.push_back(Queued::Events(held));
+                    self.queue.push_back(Queued::Events(deferred));
                 }
             } else if self.current.counts.events() > 0 {
                 self.warn(Error::new(ErrorKind::NoMetadata, start, index, "metadata"));

@@ -93,7 +93,7 @@ struct SpanData {
     #[cfg(feature = "opentelemetry")]
     adopted: OnceLock<Option<SpanContext>>,
     name: Option<Box<str>>,
-    asked: Option<Box<ServerRequest>>,
+    request: Option<Box<ServerRequest>>,
     start_ns: u64,
     samples: AtomicU32,
     labels: Option<Box<Labels>>,
@@ -138,7 +138,7 @@ fn span_context<S: for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> Option<Span
 struct Fields<'a, S> {
     layer: &'a FlightlineLayer<S>,
     name: Option<Box<str>>,
-    asked: Option<Box<ServerRequest>>,
+    request: Option<Box<ServerRequest>>,
     labels: Option<Box<Labels>>,
     /// True if the span is the thread's innermost one, so that a change takes effect at once.
     active: bool,
@@ -148,8 +148,10 @@ impl<S> Fields<'_, S> {
     fn take(&mut self, field: &Field, value: &str) {
         match field.name() {
             NAME => self.name = Some(value.into()),
-            ROUTE => self.asked.get_or_insert_default().route = Some(value.into()),
-            name if METHODS.contains(&name) => self.asked.get_or_insert_default().method = Some(value.into()),
+            ROUTE => self.request.get_or_insert_default().route = Some(value.into()),
+            name if METHODS.contains(&name) => {
+                self.request.get_or_insert_default().method = Some(value.into())
+            }
             _ => {}
         }
         if self.layer.labels.contains(&field.name()) {
@@ -206,14 +208,14 @@ where
             None if attributes.is_contextual() => current(),
             None => None,
         };
-        let mut fields = Fields { layer: self, name: None, asked: None, labels: None, active: false };
+        let mut fields = Fields { layer: self, name: None, request: None, labels: None, active: false };
         attributes.record(&mut fields);
         span.extensions_mut().insert(SpanData {
             context: new_context(parent.as_ref()),
             #[cfg(feature = "opentelemetry")]
             adopted: OnceLock::new(),
             name: fields.name,
-            asked: fields.asked,
+            request: fields.request,
             start_ns: beginning(),
             samples: AtomicU32::new(0),
             labels: fields.labels,
@@ -223,16 +225,16 @@ where
     fn on_record(&self, id: &Id, values: &Record<'_>, ctx: Context<'_, S>) {
         let Some(span) = ctx.span(id) else { return };
         let active = innermost_owner() == Some(id.into_u64());
-        let mut fields = Fields { layer: self, name: None, asked: None, labels: None, active };
+        let mut fields = Fields { layer: self, name: None, request: None, labels: None, active };
         // A value's `Debug` may use `tracing` itself, so the span's data must not be locked.
         if let Some(data) = span.extensions_mut().get_mut::<SpanData>() {
             fields.labels = data.labels.take();
-            fields.asked = data.asked.take();
+            fields.request = data.request.take();
         }
         values.record(&mut fields);
         if let Some(data) = span.extensions_mut().get_mut::<SpanData>() {
             data.labels = fields.labels;
-            data.asked = fields.asked;
+            data.request = fields.request;
             data.name = fields.name.or_else(|| data.name.take());
         }
     }
@@ -259,8 +261,8 @@ where
         let Some(span) = ctx.span(&id) else { return };
         let extensions = span.extensions();
         let Some(data) = extensions.get::<SpanData>() else { return };
-        let asked = data.asked.as_deref().and_then(ServerRequest::name);
-        let name = data.name.as_deref().or(asked.as_deref()).unwrap_or(span.name());
+        let request = data.request.as_deref().and_then(ServerRequest::name);
+        let name = data.name.as_deref().or(request.as_deref()).unwrap_or(span.name());
         span_ended(data.context(), name, data.start_ns, data.samples.load(Relaxed), data.attrs());
     }
 

@@ -80,10 +80,10 @@ fn sampled() {
     SAMPLES.with(|word| word.fetch_add(1, Relaxed));
 }
 
-fn told() -> (Vec<ScopeEnd>, Vec<(String, String, SpanEnd)>) {
-    let told = std::mem::take(&mut *TOLD.lock().unwrap());
-    let scopes = told.iter().filter_map(|told| told.scope).collect();
-    (scopes, told.into_iter().filter_map(|t| t.span.map(|span| (t.name, t.labels, span))).collect())
+fn take_events() -> (Vec<ScopeEnd>, Vec<(String, String, SpanEnd)>) {
+    let events = std::mem::take(&mut *TOLD.lock().unwrap());
+    let scopes = events.iter().filter_map(|event| event.scope).collect();
+    (scopes, events.into_iter().filter_map(|t| t.span.map(|span| (t.name, t.labels, span))).collect())
 }
 
 fn now() -> u64 {
@@ -100,7 +100,7 @@ fn only_sampled_spans_are_reported() {
     // A span without a sample is not reported.
     let outer = Span::root("outer");
     drop(outer.enter());
-    assert!(told().0.is_empty());
+    assert!(take_events().0.is_empty());
     {
         let _outer = outer.enter();
         label("endpoint", "/\"pay\"").unwrap();
@@ -109,7 +109,7 @@ fn only_sampled_spans_are_reported() {
             let _inner = inner.enter();
             sampled();
         }
-        let (scopes, spans) = told();
+        let (scopes, spans) = take_events();
         assert!(spans.is_empty());
         let [scope] = scopes[..] else { panic!("{scopes:?}") };
         assert_eq!(scope.samples, 1);
@@ -118,7 +118,7 @@ fn only_sampled_spans_are_reported() {
             (inner.context().span_id, outer.context().span_id)
         );
         drop(inner);
-        let (_, spans) = told();
+        let (_, spans) = take_events();
         let [(name, labels, span)] = &spans[..] else { panic!("{spans:?}") };
         assert_eq!((&name[..], &labels[..]), ("inner", ""));
         assert_eq!(
@@ -131,9 +131,9 @@ fn only_sampled_spans_are_reported() {
         );
         assert!(span.end_ns <= now());
     }
-    assert_eq!(told().0.len(), 1);
+    assert_eq!(take_events().0.len(), 1);
     drop(outer);
-    let (_, spans) = told();
+    let (_, spans) = take_events();
     assert_eq!(
         (&spans[0].0[..], &spans[0].1[..], spans[0].2.samples),
         ("outer", r#"{"endpoint":"/\"pay\""}"#, 1)
@@ -150,7 +150,7 @@ fn only_sampled_spans_are_reported() {
         let _inside = enter_context(Span::root("x").context());
         sampled();
     }
-    let (scopes, spans) = told();
+    let (scopes, spans) = take_events();
     assert_eq!((scopes.len(), spans.len()), (1, 0));
 
     // Another writer's record may be freed when an activation above it ends, so it must not be read. SAFETY:
@@ -162,7 +162,7 @@ fn only_sampled_spans_are_reported() {
         sampled();
     }
     slot.store(std::ptr::null_mut(), Relaxed);
-    let (scopes, _) = told();
+    let (scopes, _) = take_events();
     assert_eq!((scopes.len(), scopes[0].previous_span_id), (1, 0));
 
     through_the_layer();
@@ -170,7 +170,7 @@ fn only_sampled_spans_are_reported() {
 
     MODE.store(mode::ALL, Relaxed);
     drop(Span::root("all").enter());
-    let (scopes, spans) = told();
+    let (scopes, spans) = take_events();
     assert_eq!((scopes.len(), spans.len(), spans[0].2.samples), (1, 1, 0));
     MODE.store(mode::OFF, Relaxed);
     let span = Span::root("off");
@@ -178,7 +178,7 @@ fn only_sampled_spans_are_reported() {
     // No recording was active when the span began, so its start is unknown.
     MODE.store(mode::ALL, Relaxed);
     drop(span);
-    let (scopes, spans) = told();
+    let (scopes, spans) = take_events();
     assert_eq!((scopes.len(), spans.len()), (0, 0));
 }
 
@@ -203,7 +203,7 @@ fn through_the_layer() {
         .unwrap();
     }
     drop(span);
-    let (scopes, spans) = told();
+    let (scopes, spans) = take_events();
     assert_eq!(scopes.iter().map(|scope| scope.samples).collect::<Vec<_>>(), [1, 1, 1]);
     let [(name, labels, span)] = &spans[..] else { panic!("{spans:?}") };
     assert_eq!((&name[..], span.samples, span.span_id), ("request", 3, scopes[0].span_id));
@@ -214,7 +214,7 @@ fn through_the_layer() {
         let renamed = info_span!("request", otel.name = "GET /");
         renamed.in_scope(sampled);
     });
-    let (_, spans) = told();
+    let (_, spans) = take_events();
     assert_eq!(spans.iter().map(|(name, ..)| &name[..]).collect::<Vec<_>>(), ["GET /"]);
     asked(&dispatch);
 }
@@ -230,7 +230,7 @@ fn asked(dispatch: &Dispatch) {
         late.in_scope(sampled);
         late.record("http.route", display("/late"));
     });
-    let (_, spans) = told();
+    let (_, spans) = take_events();
     let names: Vec<_> = spans.iter().map(|(name, ..)| &name[..]).collect();
     assert_eq!(names, ["GET /users/{id}", "http.request", "users", "PUT /late"]);
 }
@@ -257,7 +257,7 @@ fn through_opentelemetry() {
     }
     drop(inside);
     outer.span().end();
-    let (scopes, spans) = told();
+    let (scopes, spans) = take_events();
     let found: Vec<_> = spans.iter().map(|(name, labels, s)| (&name[..], &labels[..], s.samples)).collect();
     assert_eq!(found, [("inner", r#"{"http.route":"/pay"}"#, 1), ("outer", "", 1)]);
     let [inner, outer] = [spans[0].2, spans[1].2];

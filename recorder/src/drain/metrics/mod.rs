@@ -129,12 +129,12 @@ impl Metrics {
             }
             if let Some(pid) = mine().next().map(|(pid, ..)| pid) {
                 match self.groups.get_mut(&id) {
-                    Some((group, told)) => {
+                    Some((group, written)) => {
                         let (usage, configuration) = round.group(group).clone();
                         container(usage, recording, now_ns);
-                        if configuration != *told {
+                        if configuration != *written {
                             write_container_configuration(recording, &configuration, round.memory, now_ns);
-                            *told = configuration;
+                            *written = configuration;
                         }
                     }
                     None => {

@@ -137,7 +137,7 @@ impl EventSet {
                 period_ns,
                 kernel: true,
                 counts: true,
-                children: settings.follow,
+                children: settings.processes.follow,
                 from_exec: false,
                 stack_bytes: stack_bytes(ring_bytes, settings.rate()),
                 wake_bytes: (ring_bytes / 4) as u32,

@@ -73,7 +73,7 @@ pub struct Watch {
     rest_in: Option<RecordingId>,
     /// Processes that record themselves, and since when.
     themselves: HashMap<u32, u64>,
-    found: Vec<RecordPosition>,
+    positions: Vec<RecordPosition>,
     written_libraries: HashSet<(RecordingId, u64, u32)>,
     depth: usize,
     /// The selection of threads, if not all are recorded.
@@ -194,8 +194,8 @@ impl Watch {
     }
 
     fn read(&mut self, outputs: &mut dyn Outputs, now_ns: u64, until_ns: u64) -> u32 {
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
+        let mut positions = std::mem::take(&mut self.positions);
+        positions.clear();
         let mut fill = 0;
         self.overflowed = false;
         for (number, source) in self.events.sources.iter().enumerate() {
@@ -213,18 +213,18 @@ impl Watch {
                 if last_ns > until_ns {
                     break;
                 }
-                found.push(RecordPosition { time_ns: last_ns, source: number, at, len });
+                positions.push(RecordPosition { time_ns: last_ns, source: number, at, len });
                 at += len as u64;
             }
         }
-        found.sort_unstable();
-        for one in &found {
+        positions.sort_unstable();
+        for one in &positions {
             self.take(outputs, *one, now_ns);
             if let Some(source) = self.events.sources.get(one.source) {
                 source.ring.release(one.at + one.len as u64);
             }
         }
-        self.found = found;
+        self.positions = positions;
         let (sampling, cause) = (self.events.per_processor(), self.cause());
         for target in self.targets.iter_mut().filter(|t| !t.over) {
             // The counts of a thread that ended follow immediately after its end.

@@ -22,15 +22,15 @@ impl Watch {
     /// Returns an empty set. `named`: the perf events that are recorded in addition to CPU time.
     pub fn new(settings: &Settings, named: Vec<NamedEvent>) -> Watch {
         Watch {
-            kinds: Kinds { cpu: settings.cpu, wall_ns: settings.wall_ns() },
+            kinds: Kinds { cpu: settings.cpu.enabled, wall_ns: settings.wall_ns() },
             events: EventSet::new(settings, named),
             targets: Vec::new(),
             rest_in: None,
             themselves: HashMap::new(),
-            found: Vec::new(),
+            positions: Vec::new(),
             written_libraries: HashSet::new(),
-            depth: settings.depth as usize,
-            threads: settings.threads.clone(),
+            depth: settings.stacks.depth as usize,
+            threads: settings.processes.threads.clone(),
             stopped: false,
             paused: false,
             overflowed: false,

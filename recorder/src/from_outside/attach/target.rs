@@ -591,8 +591,8 @@ impl Target {
         for watched in self.threads.values_mut() {
             let thread = &mut watched.thread;
             thread.end_ns.get_or_insert(from_ns);
-            thread.told.start = true;
-            thread.told.end = true;
+            thread.reported.start = true;
+            thread.reported.end = true;
             thread.ledger.cpu_ns = thread.ledger.sampled_ns.saturating_add(thread.ledger.lost_total_ns());
         }
         self.over = true;
@@ -656,9 +656,9 @@ impl Target {
 
     /// Removes and returns the threads that have been written completely.
     pub fn take_complete_threads(&mut self) -> Vec<Thread> {
-        let told: Vec<u32> =
-            self.threads.iter().filter(|(_, w)| w.thread.told.end).map(|(tid, _)| *tid).collect();
-        told.iter().filter_map(|tid| self.threads.remove(tid)).map(|w| w.thread).collect()
+        let ended: Vec<u32> =
+            self.threads.iter().filter(|(_, w)| w.thread.reported.end).map(|(tid, _)| *tid).collect();
+        ended.iter().filter_map(|tid| self.threads.remove(tid)).map(|w| w.thread).collect()
     }
 
     /// Ends its groups, which get no more threads.

@@ -74,8 +74,8 @@ impl Watched {
     /// of it.
     pub fn rest_ns(&self) -> u64 {
         let ledger = &self.thread.ledger;
-        let told = ledger.sampled_ns.saturating_add(ledger.lost_total_ns());
-        if self.samples_count { self.tail_ns } else { self.tail_ns.saturating_sub(told) }
+        let recorded_ns = ledger.sampled_ns.saturating_add(ledger.lost_total_ns());
+        if self.samples_count { self.tail_ns } else { self.tail_ns.saturating_sub(recorded_ns) }
     }
 
     /// Reads its CPU clock, if it still has one.

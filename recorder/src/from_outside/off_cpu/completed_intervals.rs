@@ -86,10 +86,10 @@ impl OffCpu {
 
     /// Describes a process that no other engine describes.
     pub(super) fn describe_unknown_process(&mut self, outputs: &mut dyn Outputs, pid: u32) {
-        if self.options.joins || self.tasks.process(pid).told {
+        if self.options.joins || self.tasks.process(pid).described {
             return;
         }
-        self.tasks.process(pid).told = true;
+        self.tasks.process(pid).described = true;
         if let (false, Some(id)) = (outputs.knows(pid), self.output(outputs, pid)) {
             outputs.describe_running_process(pid, id);
         }

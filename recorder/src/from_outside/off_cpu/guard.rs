@@ -18,9 +18,9 @@ pub struct Guard {
     /// Limit per window; 0: unlimited.
     most: u64,
     began_ns: u64,
-    taken: u64,
+    samples: u64,
     /// If recording is held back: how often threads had run at the start of the pause.
-    held: Option<HashMap<u32, u64>>,
+    run_counts: Option<HashMap<u32, u64>>,
 }
 
 /// The next action.
@@ -40,23 +40,23 @@ impl Guard {
 
     /// Counts a sample.
     pub fn took(&mut self) {
-        self.taken += 1;
+        self.samples += 1;
     }
 
     /// Returns true if recording is held back now.
     pub fn holds(&self) -> bool {
-        self.held.is_some()
+        self.run_counts.is_some()
     }
 
     fn step(&mut self, now_ns: u64) -> Step {
         let over = now_ns.saturating_sub(self.began_ns) >= WINDOW_NS;
         if over {
             self.began_ns = now_ns;
-            self.taken = 0;
+            self.samples = 0;
         }
-        match (self.held.is_some(), over) {
+        match (self.run_counts.is_some(), over) {
             (true, true) => Step::Release,
-            (false, false) if self.most > 0 && self.taken > self.most => Step::Hold,
+            (false, false) if self.most > 0 && self.samples > self.most => Step::Hold,
             _ => Step::Nothing,
         }
     }
@@ -96,12 +96,12 @@ impl OffCpu {
         open::stop_and_count(&self.kernel.sources);
         self.read(outputs, u64::MAX);
         self.io_blind(outputs, Cause::CallGuard, blind_ns);
-        self.guard.held = Some(ran);
+        self.guard.run_counts = Some(ran);
     }
 
     /// Resumes recording.
     pub(super) fn release(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
-        let Some(ran) = self.guard.held.take() else { return };
+        let Some(ran) = self.guard.run_counts.take() else { return };
         let counted = open::resume_and_counted(&self.kernel.sources);
         let mut by_account = 0;
         let mut awake = Vec::new();
@@ -138,10 +138,10 @@ mod tests {
         }
         guard.took();
         assert_eq!(guard.step(WINDOW_NS + 2), Step::Hold);
-        guard.held = Some(HashMap::new());
+        guard.run_counts = Some(HashMap::new());
         assert_eq!(guard.step(2 * WINDOW_NS - 1), Step::Nothing);
         assert_eq!(guard.step(2 * WINDOW_NS), Step::Release);
-        guard.held = None;
+        guard.run_counts = None;
         assert_eq!(guard.step(2 * WINDOW_NS + 1), Step::Nothing);
         let mut any = Guard::new(0);
         (0..1000).for_each(|_| any.took());

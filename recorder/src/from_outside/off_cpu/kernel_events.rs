@@ -23,7 +23,7 @@ pub(super) struct KernelEvents {
     /// Samples of threads that are not recorded, since the last update of the filters.
     pub(super) strangers: u64,
     /// Reused memory for a round's list of records.
-    pub(super) found: Vec<RecordPosition>,
+    pub(super) positions: Vec<RecordPosition>,
 }
 
 impl KernelEvents {
@@ -31,7 +31,7 @@ impl KernelEvents {
     ///
     /// # Errors
     /// The reason why the selection cannot be recorded here.
-    pub(super) fn open(selected: &settings::OffCpu) -> Result<KernelEvents, String> {
+    pub(super) fn open(selected: &settings::OffCpuSettings) -> Result<KernelEvents, String> {
         let found = Points::find(selected).and_then(|points| {
             let sources = open::sources(selected).map_err(|e| refused(&e))?;
             open::try_out(&points).map_err(|e| refused(&e))?;
@@ -54,7 +54,7 @@ impl KernelEvents {
             sources,
             pass: None,
             strangers: 0,
-            found: Vec::new(),
+            positions: Vec::new(),
         })
     }
 
@@ -68,7 +68,7 @@ impl KernelEvents {
     }
 
     /// Opens the tracepoints on all processors, with a filter of threads.
-    pub(super) fn trace(&mut self, selected: &settings::OffCpu, pass: Pass) -> Result<(), String> {
+    pub(super) fn trace(&mut self, selected: &settings::OffCpuSettings, pass: Pass) -> Result<(), String> {
         let Some(points) = &self.points else { return Ok(()) };
         open::trace(&mut self.sources, points, &pass, selected).map_err(|e| refused(&e))?;
         self.pass = Some(pass);

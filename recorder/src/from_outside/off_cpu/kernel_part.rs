@@ -23,7 +23,7 @@ const MOST_BYTES: usize = 4 << 20;
 pub struct Parts {
     addresses: HashMap<u64, Part>,
     stacks: StackTable<u64>,
-    seen: Vec<StackParts>,
+    parts: Vec<StackParts>,
 }
 
 /// The irrelevant parts of a waker's stack.
@@ -43,7 +43,7 @@ impl Parts {
         if self.addresses.len() > MOST || self.stacks.bytes() > MOST_BYTES {
             *self = Parts::default();
         }
-        if let Some(seen) = self.stacks.find(stack).and_then(|at| self.seen.get(at as usize)) {
+        if let Some(seen) = self.stacks.find(stack).and_then(|at| self.parts.get(at as usize)) {
             return Some(*seen);
         }
         let mut named = true;
@@ -68,7 +68,7 @@ impl Parts {
         }
         if named {
             self.stacks.intern(stack);
-            self.seen.push(seen);
+            self.parts.push(seen);
         }
         Some(seen)
     }

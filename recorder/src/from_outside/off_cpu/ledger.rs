@@ -70,13 +70,13 @@ impl Sum {
 }
 
 #[derive(Default)]
-struct Untold {
+struct Unwritten {
     short: BTreeMap<&'static str, Sum>,
     lost: BTreeMap<Cause, Sum>,
     /// Records lost to full rings that have been written to this output.
     records: u64,
     /// Skipped switches that have been written to this output.
-    held: u64,
+    skipped: u64,
 }
 
 /// The counters.
@@ -84,11 +84,11 @@ struct Untold {
 pub struct Ledger {
     /// Switches are recorded, so lost records may be switches.
     switches: bool,
-    outputs: BTreeMap<RecordingId, Untold>,
+    outputs: BTreeMap<RecordingId, Unwritten>,
     /// Records lost to full rings.
     records: u64,
     /// Switches skipped while the guard held recording back.
-    held: u64,
+    skipped: u64,
     /// Intervals written.
     pub written: u64,
     /// Calls, requests and growth written.
@@ -124,7 +124,7 @@ impl Ledger {
 
     /// Counts skipped switches.
     pub fn hold_back(&mut self, switches: u64) {
-        self.held = self.held.saturating_add(switches);
+        self.skipped = self.skipped.saturating_add(switches);
     }
 
     /// Notes that an output has intervals. Returns true if they are its first.
@@ -137,28 +137,28 @@ impl Ledger {
     /// Returns the number of lost intervals, and of lost calls and requests. If switches are recorded,
     /// records lost to full rings count as intervals, as in the recording.
     pub fn total_lost(&self) -> (u64, u64) {
-        let records = self.records.saturating_add(self.held);
+        let records = self.records.saturating_add(self.skipped);
         let (of_intervals, of_calls) = if self.switches { (records, 0) } else { (0, records) };
         (self.lost_intervals.saturating_add(of_intervals), self.lost_calls.saturating_add(of_calls))
     }
 
     /// Writes the losses that a recording does not have yet.
     pub fn write_losses(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
-        let Some(untold) = self.outputs.get_mut(&id) else { return };
+        let Some(unwritten) = self.outputs.get_mut(&id) else { return };
         let now = recording.ticks(now_ns);
-        for (what, short) in std::mem::take(&mut untold.short) {
+        for (what, short) in std::mem::take(&mut unwritten.short) {
             recording.event(schema::BELOW_THRESHOLD, None, what.len(), |e, _| {
                 e.ticks(now).string(what).long(short.count as i64).long(short.ns as i64);
             });
         }
-        let records = self.records - std::mem::replace(&mut untold.records, self.records);
-        let held = self.held - std::mem::replace(&mut untold.held, self.held);
+        let records = self.records - std::mem::replace(&mut unwritten.records, self.records);
+        let skipped = self.skipped - std::mem::replace(&mut unwritten.skipped, self.skipped);
         let of_all = match self.switches {
-            true => [("off-cpu: records, ring full", records), ("off-cpu: switches held back", held)],
-            false => [("kernel-io: records, ring full", records), ("kernel-io: calls held back", held)],
+            true => [("off-cpu: records, ring full", records), ("off-cpu: switches held back", skipped)],
+            false => [("kernel-io: records, ring full", records), ("kernel-io: calls held back", skipped)],
         };
         let of_all = of_all.map(|(name, count)| (name, Sum { count, ns: 0 }));
-        let lost = std::mem::take(&mut untold.lost).into_iter().map(|(cause, sum)| (cause.text(), sum));
+        let lost = std::mem::take(&mut unwritten.lost).into_iter().map(|(cause, sum)| (cause.text(), sum));
         for (name, Sum { count, ns }) in of_all.into_iter().chain(lost).filter(|(_, sum)| sum.count > 0) {
             if recording.defer_unread_loss(schema::EVENT_LOSS, name, (count, ns)) {
                 continue;

@@ -29,7 +29,7 @@ impl OffCpu {
     /// Reads the records before `until_ns`. Returns how full the fullest ring was, in 1/256.
     pub(super) fn read(&mut self, outputs: &mut dyn Outputs, until_ns: u64) -> u32 {
         self.now_ns = monotonic_ns();
-        let mut found = std::mem::take(&mut self.kernel.found);
+        let mut found = std::mem::take(&mut self.kernel.positions);
         found.clear();
         let mut fill = 0;
         for (number, source) in self.kernel.sources.iter().enumerate() {
@@ -56,7 +56,7 @@ impl OffCpu {
             }
         }
         self.kernel.sources = sources;
-        self.kernel.found = found;
+        self.kernel.positions = found;
         self.io.seen_ns = until_ns;
         fill
     }
@@ -108,8 +108,8 @@ impl OffCpu {
             return;
         }
         // A sample of a thread that is about to end may lack its PID.
-        let told = (sample.tid == tid).then_some(sample.pid);
-        let Some(pid) = told.or_else(|| tasks.process_id(tid)) else { return };
+        let sampled_pid = (sample.tid == tid).then_some(sample.pid);
+        let Some(pid) = sampled_pid.or_else(|| tasks.process_id(tid)) else { return };
         let (state, runnable) = (switch.state, states.runnable(switch.state));
         if !self.takes(pid, time_ns) {
             return;

@@ -84,7 +84,7 @@ pub struct Total {
 
 /// The settings.
 struct Options {
-    selected: settings::OffCpu,
+    selected: settings::OffCpuSettings,
     /// Limit of frames per stack.
     depth: usize,
     threads: Option<ThreadSelection>,
@@ -119,14 +119,14 @@ impl OffCpu {
     ///
     /// # Errors
     /// The reason why the selection cannot be recorded here.
-    pub fn new(selected: &settings::OffCpu, settings: &Settings) -> Result<OffCpu, String> {
+    pub fn new(selected: &settings::OffCpuSettings, settings: &Settings) -> Result<OffCpu, String> {
         let kernel = KernelEvents::open(selected)?;
         Ok(OffCpu {
             options: Options {
                 selected: selected.clone(),
-                depth: settings.depth as usize,
-                threads: settings.threads.clone(),
-                follow: settings.follow,
+                depth: settings.stacks.depth as usize,
+                threads: settings.processes.threads.clone(),
+                follow: settings.processes.follow,
                 joins: false,
             },
             kernel,
@@ -337,7 +337,7 @@ impl OffCpu {
 ///
 /// # Errors
 /// The reason why it cannot be recorded at all.
-pub fn try_out(selected: &settings::OffCpu) -> Result<Option<String>, String> {
+pub fn try_out(selected: &settings::OffCpuSettings) -> Result<Option<String>, String> {
     let points = Points::find(selected).and_then(|points| open::try_out(&points).map_err(|e| refused(&e)));
     match points {
         Ok(()) => Ok(None),

@@ -116,7 +116,7 @@ pub struct Points {
 
 impl Points {
     /// Finds the tracepoints that the settings require.
-    pub fn find(settings: &settings::OffCpu) -> Result<Points, String> {
+    pub fn find(settings: &settings::OffCpuSettings) -> Result<Points, String> {
         // Tracepoint records contain TIDs of the machine, not of a container.
         if !machines_numbers() {
             return Err("we run in a container with process ids of its own; run flightline outside of it, or give it the \
@@ -137,13 +137,13 @@ fn machines_numbers() -> bool {
 }
 
 /// Returns the size of each processor's ring, bytes.
-pub fn ring_bytes(settings: &settings::OffCpu, cpus: usize) -> usize {
+pub fn ring_bytes(settings: &settings::OffCpuSettings, cpus: usize) -> usize {
     let most = (ALL_RINGS / cpus.max(1).next_power_of_two()).max(LEAST_RING);
     usize::try_from(settings.ring_bytes).unwrap_or(most).clamp(LEAST_RING, most)
 }
 
 /// Opens the rings and the events of threads and mappings; for a whole machine, also those of all switches.
-pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
+pub fn sources(settings: &settings::OffCpuSettings) -> io::Result<Vec<Source>> {
     let cpus = online();
     let bytes = ring_bytes(settings, cpus.len());
     let mut sources = Vec::with_capacity(cpus.len());
@@ -256,7 +256,7 @@ pub fn trace(
     sources: &mut [Source],
     points: &Points,
     pass: &Pass,
-    settings: &settings::OffCpu,
+    settings: &settings::OffCpuSettings,
 ) -> io::Result<()> {
     for source in sources {
         let tracing = |id, kind: Kind| {

@@ -97,16 +97,16 @@ impl OffCpu {
         &mut self,
         outputs: &mut dyn Outputs,
         pid: u32,
-        kept: &mut SampledStack,
+        sample: &mut SampledStack,
         interrupt: bool,
         anyway: bool,
     ) -> bool {
-        if kept.stack.is_none() && !kept.bytes.is_empty() {
-            kept.stack = self.walk_sample(outputs, pid, &kept.bytes, interrupt, anyway);
-            if kept.stack.is_none() {
+        if sample.stack.is_none() && !sample.bytes.is_empty() {
+            sample.stack = self.walk_sample(outputs, pid, &sample.bytes, interrupt, anyway);
+            if sample.stack.is_none() {
                 return false;
             }
-            self.stack_caches.spare.take_back(std::mem::take(&mut kept.bytes));
+            self.stack_caches.spare.take_back(std::mem::take(&mut sample.bytes));
         }
         true
     }

@@ -32,7 +32,7 @@ pub struct Process {
     /// Its recording, once it has intervals.
     pub output: Option<RecordingId>,
     /// We have described it in its recording.
-    pub told: bool,
+    pub described: bool,
     /// Number of its known threads.
     threads: usize,
     called: Option<String>,

@@ -38,7 +38,7 @@ impl Looked {
 }
 
 /// Returns the message about the limits of this mode.
-pub fn notice(problem: &str, wanted: &settings::OffCpu) -> String {
+pub fn notice(problem: &str, wanted: &settings::OffCpuSettings) -> String {
     let wakeups = if wanted.wakeups { ", wake-ups are not recorded" } else { "" };
     format!(
         "off-CPU time by switches alone ({problem}): threads have a stack and a state only where they slept for some \
@@ -104,13 +104,13 @@ mod tests {
     #[test]
     fn thread_states_are_read() {
         assert_eq!([b'S', b'D', b'R'].map(state), [1, 2, UNKNOWN]);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let sleeper = std::thread::spawn(move || {
-            let _ = tell.send(nix::unistd::gettid().as_raw() as u32);
+            let _ = sender.send(nix::unistd::gettid().as_raw() as u32);
             let _ = ended.recv();
         });
-        let tid = told.recv().unwrap();
+        let tid = receiver.recv().unwrap();
         let until = std::time::Instant::now() + Duration::from_secs(60);
         while read_state(std::process::id(), tid) != 1 {
             assert!(std::time::Instant::now() < until, "it never slept");

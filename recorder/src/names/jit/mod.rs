@@ -114,7 +114,7 @@ pub struct Jit {
     codes: Codes,
     map: Option<(File, perf_map::Reader)>,
     dumps: Vec<(PathBuf, File, dump::Reader)>,
-    looked_ns: u64,
+    checked_ns: u64,
     wait_ns: u64,
     /// An address without a name was looked up.
     missed: bool,
@@ -136,7 +136,7 @@ impl Jit {
             None if self.over => JitSymbol::Nameless,
             None => {
                 self.missed = true;
-                let more = self.looked_ns == 0 || self.map.is_some() || !self.dumps.is_empty();
+                let more = self.checked_ns == 0 || self.map.is_some() || !self.dumps.is_empty();
                 if more { JitSymbol::NotYet } else { JitSymbol::Nameless }
             }
         }
@@ -146,13 +146,13 @@ impl Jit {
     /// lookup without a result. After it, known addresses may get another name at any time.
     pub fn look(&mut self, pid: u32, modules: &ModuleMap, images: &Images, now_ns: u64) -> bool {
         let open = self.map.is_some() || !self.dumps.is_empty();
-        if !(self.missed || open) || now_ns.saturating_sub(self.looked_ns) < self.wait_ns {
+        if !(self.missed || open) || now_ns.saturating_sub(self.checked_ns) < self.wait_ns {
             return false;
         }
         // Samples that waited for the first check need not wait any longer if there are no files.
-        let first = self.looked_ns == 0;
+        let first = self.checked_ns == 0;
         let more = self.read(pid, modules, images);
-        self.looked_ns = now_ns.max(1);
+        self.checked_ns = now_ns.max(1);
         self.wait_ns = match more || open {
             true => WAIT_NS[0],
             false => (self.wait_ns * 2).clamp(WAIT_NS[0], WAIT_NS[1]),

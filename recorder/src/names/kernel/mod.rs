@@ -297,9 +297,9 @@ mod tests {
             list.functions.iter().step_by(97).filter(|f| !list.modules[usize::from(f.2)].starts_with("bpf"));
         let mut compared = 0;
         for &(start, _, _) in some {
-            let (told, listed) = (kernel.function(start).unwrap(), list.find(start));
+            let (symbol, listed) = (kernel.function(start).unwrap(), list.find(start));
             assert_eq!(
-                (told.start, told.class, told.name),
+                (symbol.start, symbol.class, symbol.name),
                 (listed.start, listed.class, listed.name),
                 "{start:x}"
             );

@@ -108,19 +108,19 @@ impl FromStr for Condition {
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     /// CLOCK_MONOTONIC and the process's CPU clock, ns, oldest first.
-    seen: VecDeque<(u64, u64)>,
+    readings: VecDeque<(u64, u64)>,
 }
 
 impl Load {
     /// Returns the percentage of a processor over at least `over`; `None` until enough is known.
     pub fn percent(&mut self, now_ns: u64, cpu_ns: u64, over: Duration) -> Option<f64> {
         let over_ns = u64::try_from(over.as_nanos()).unwrap_or(u64::MAX);
-        self.seen.push_back((now_ns, cpu_ns));
+        self.readings.push_back((now_ns, cpu_ns));
         // Retain one entry that is old enough.
-        while self.seen.get(1).is_some_and(|(at, _)| now_ns.saturating_sub(*at) >= over_ns) {
-            self.seen.pop_front();
+        while self.readings.get(1).is_some_and(|(at, _)| now_ns.saturating_sub(*at) >= over_ns) {
+            self.readings.pop_front();
         }
-        let (at, before) = self.seen.front().copied()?;
+        let (at, before) = self.readings.front().copied()?;
         let time = now_ns.saturating_sub(at);
         (time >= over_ns && time > 0).then(|| cpu_ns.saturating_sub(before) as f64 * 100.0 / time as f64)
     }
@@ -174,7 +174,7 @@ impl Runs {
 pub(crate) struct Waits {
     /// By thread: the scheduler's statistics, which do not change unless it runs, and since when.
     threads: HashMap<u32, (String, u64)>,
-    found: Option<(u32, u64)>,
+    longest_wait: Option<(u32, u64)>,
 }
 
 /// Limit of threads of one process that are examined.
@@ -202,13 +202,13 @@ impl Waits {
         self.threads = now;
         let waiting = self.threads.iter().map(|(tid, (_, since))| (*tid, now_ns.saturating_sub(*since)));
         let longest = waiting.max_by_key(|(_, waited)| *waited);
-        self.found = longest.filter(|(_, waited)| u128::from(*waited) >= time.as_nanos());
-        self.found
+        self.longest_wait = longest.filter(|(_, waited)| u128::from(*waited) >= time.as_nanos());
+        self.longest_wait
     }
 
     /// The result of the last check.
     pub fn last(&self) -> Option<(u32, u64)> {
-        self.found
+        self.longest_wait
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
         for t in 8..10_000 {
             load.percent(t * S, 3 * S, over);
         }
-        assert!(load.seen.len() < 8, "what is known is bounded");
+        assert!(load.readings.len() < 8, "what is known is bounded");
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
     fn thread_waiting_for_unreleased_lock_is_stuck() {
         use std::sync::{Arc, Mutex};
         let lock = Arc::new(Mutex::new(()));
-        let held = lock.lock().unwrap();
+        let guard = lock.lock().unwrap();
         let other = lock.clone();
         let waiter = std::thread::spawn(move || drop(other.lock()));
         let (mut waits, pid, mut now) = (Waits::default(), std::process::id(), 0);
@@ -366,7 +366,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         };
         assert!(waited >= 5 * S, "{tid} {waited}");
-        drop(held);
+        drop(guard);
         waiter.join().unwrap();
         assert_ne!(waits.stuck(pid, now + S, Duration::from_secs(5)).map(|(tid, _)| tid), Some(tid));
     }

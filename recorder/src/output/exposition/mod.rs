@@ -19,7 +19,7 @@ const WRITE_NS: u64 = 10_000_000_000;
 
 /// The destinations of the recorder's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct ExpositionSettings {
     /// A file in Prometheus' text format, written every ten seconds.
     pub file: Option<PathBuf>,
     /// An address that serves them by HTTP.
@@ -39,7 +39,7 @@ impl Exposition {
     ///
     /// # Errors
     /// The address is not available.
-    pub fn open(places: &Places) -> Result<Exposition, Error> {
+    pub fn open(places: &ExpositionSettings) -> Result<Exposition, Error> {
         let endpoint = places.listen.map(|address| {
             Endpoint::open(address)
                 .map_err(|e| Error::Io { doing: format!("listen at {address} for metrics"), source: e })
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn file_is_replaced_and_failure_reported_once() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places { file: Some(dir.path().join("x.prom")), listen: None };
+        let places = ExpositionSettings { file: Some(dir.path().join("x.prom")), listen: None };
         let mut out = Exposition::open(&places).unwrap();
         assert!(out.due(WRITE_NS));
         assert_eq!(out.give("a 1\n", WRITE_NS, false), None);
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(read(), "a 3\n");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
         drop(fs::remove_dir_all(dir.path()));
-        let told: Vec<bool> = (3..6).map(|i| out.give("b 1\n", i * WRITE_NS, false).is_some()).collect();
-        assert_eq!(told, [true, false, false]);
+        let failures: Vec<bool> = (3..6).map(|i| out.give("b 1\n", i * WRITE_NS, false).is_some()).collect();
+        assert_eq!(failures, [true, false, false]);
     }
 }

@@ -99,9 +99,9 @@ mod tests {
         assert_eq!(Owner::read(folder.path()), Some(owner));
         fs::write(folder.path().join(OWNER_FILE), "{").unwrap();
         assert_eq!(Owner::read(folder.path()), None);
-        let held = hold(folder.path()).unwrap();
+        let lock = hold(folder.path()).unwrap();
         assert!(super::super::limits::in_use(folder.path()) && hold(folder.path()).is_err());
-        drop(held);
+        drop(lock);
         assert!(!super::super::limits::in_use(folder.path()));
     }
 }

@@ -31,7 +31,7 @@ pub struct RepositorySink {
     owner: Owner,
     folder: PathBuf,
     /// Locked to mark the folder as in use.
-    held: Option<File>,
+    in_use_lock: Option<File>,
     /// The chunk being written; `None` while the disk refuses it.
     chunk: Option<Chunk>,
     /// Bytes of finished chunks.
@@ -60,7 +60,7 @@ impl RepositorySink {
             repository: repository.clone(),
             owner,
             folder: PathBuf::new(),
-            held: None,
+            in_use_lock: None,
             chunk: None,
             finished: 0,
         }
@@ -73,7 +73,7 @@ impl RepositorySink {
             repository: Repository::new(folder.parent().unwrap_or(Path::new("/"))),
             owner: Owner::read(folder).unwrap_or_default(),
             folder: folder.to_owned(),
-            held: Some(hold(folder)?),
+            in_use_lock: Some(hold(folder)?),
             chunk: None,
             finished: 0,
         };
@@ -88,7 +88,7 @@ impl RepositorySink {
             return;
         }
         self.owner.labels = labels.to_vec();
-        if self.held.is_some() {
+        if self.in_use_lock.is_some() {
             let _ = self.owner.write(&self.folder);
         }
     }
@@ -96,10 +96,10 @@ impl RepositorySink {
     /// Starts the next chunk, in a new folder if the old one is gone.
     pub fn next_chunk(&mut self) -> io::Result<()> {
         self.close();
-        if self.held.as_ref().is_none_or(nameless) {
-            self.held = None;
+        if self.in_use_lock.as_ref().is_none_or(nameless) {
+            self.in_use_lock = None;
             self.folder = self.repository.make_folder(self.owner.pid)?;
-            self.held = Some(hold(&self.folder)?);
+            self.in_use_lock = Some(hold(&self.folder)?);
             self.owner.write(&self.folder)?;
         }
         let stamp = stamp(clock::realtime_ns());
@@ -139,7 +139,7 @@ impl RepositorySink {
         if nothing && !self.folder.as_os_str().is_empty() {
             remove_folder(&self.folder);
         }
-        self.held = None;
+        self.in_use_lock = None;
     }
 
     /// Requests that the chunk and its directory entry are synchronized with the disk.

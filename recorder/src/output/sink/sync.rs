@@ -69,7 +69,7 @@ mod tests {
         let disk = Arc::new(Mutex::new(()));
         let written = Arc::new(AtomicU64::new(0));
         let (waits, count) = (disk.clone(), written.clone());
-        let held = disk.lock().unwrap();
+        let guard = disk.lock().unwrap();
         let syncer = Syncer::with(move |_| {
             drop(waits.lock());
             count.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ mod tests {
         // None of these calls would return while the disk is blocked, if they waited for it.
         (0..10 * WAITING).for_each(|_| syncer.sync(&file));
         assert_eq!(written.load(Ordering::Relaxed), 0);
-        drop(held);
+        drop(guard);
         drop(syncer);
         let written = written.load(Ordering::Relaxed);
         assert!((WAITING as u64..=WAITING as u64 + 1).contains(&written), "{written}");

@@ -24,11 +24,11 @@ struct Slice {
     /// The reading at its start, ns.
     from_ns: u64,
     /// Recorded time of it, ns.
-    told_ns: u64,
-    /// The part of `told_ns` from before recording was restarted.
+    written_ns: u64,
+    /// The part of `written_ns` from before recording was restarted.
     before_ns: u64,
     /// When the sampler first saw it, ns.
-    met_ns: u64,
+    noticed_ns: u64,
     place: Option<WaitSite>,
 }
 
@@ -55,7 +55,13 @@ impl OffCpuSlices {
             if self.list.len() >= MOST {
                 self.list.pop_front();
             }
-            self.list.push_back(Slice { from_ns, told_ns: 0, before_ns: 0, met_ns: now_ns, place: None });
+            self.list.push_back(Slice {
+                from_ns,
+                written_ns: 0,
+                before_ns: 0,
+                noticed_ns: now_ns,
+                place: None,
+            });
         }
         let last = self.list.len() - 1;
         &mut self.list[last]
@@ -68,8 +74,8 @@ impl OffCpuSlices {
             return 0;
         }
         let slice = self.slice(from_ns, now_ns);
-        let new = off_ns.saturating_sub(from_ns).saturating_sub(slice.told_ns);
-        slice.told_ns += new;
+        let new = off_ns.saturating_sub(from_ns).saturating_sub(slice.written_ns);
+        slice.written_ns += new;
         new
     }
 
@@ -84,14 +90,14 @@ impl OffCpuSlices {
     /// Returns true if its samples should report this time, because it stays in this slice for long.
     pub fn queued(&mut self, from_ns: u64, ns: u64, now_ns: u64) -> bool {
         let slice = self.slice(from_ns, now_ns);
-        let long = now_ns.saturating_sub(slice.met_ns) > LONG_NS;
-        slice.told_ns += if long { ns } else { 0 };
+        let long = now_ns.saturating_sub(slice.noticed_ns) > LONG_NS;
+        slice.written_ns += if long { ns } else { 0 };
         long
     }
 
     /// Restarts recording: only time from now on is recorded.
     pub fn restart(&mut self) {
-        self.list.iter_mut().for_each(|slice| slice.before_ns = slice.told_ns);
+        self.list.iter_mut().for_each(|slice| slice.before_ns = slice.written_ns);
     }
 
     /// Ends a slice that started with reading `from_ns` and had `waited_ns` off CPU. The slice represents
@@ -109,9 +115,9 @@ impl OffCpuSlices {
         }
         let of_it = self.list.pop_front_if(|first| first.from_ns == from_ns);
         self.over_ns = self.over_ns.max(from_ns.saturating_add(waited_ns));
-        let (told, before) = of_it.as_ref().map_or((0, 0), |slice| (slice.told_ns, slice.before_ns));
+        let (written, before) = of_it.as_ref().map_or((0, 0), |slice| (slice.written_ns, slice.before_ns));
         let left =
-            waited_ns.saturating_sub(told).min(recorded_ns.saturating_sub(told.saturating_sub(before)));
+            waited_ns.saturating_sub(written).min(recorded_ns.saturating_sub(written.saturating_sub(before)));
         let left = u128::from(left);
         let ns = u128::from(value_ns) * left / u128::from(waited_ns.max(1));
         (u64::try_from(ns).unwrap_or(u64::MAX), of_it.and_then(|slice| slice.place))

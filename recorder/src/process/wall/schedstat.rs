@@ -65,8 +65,8 @@ fn hold(file: File) -> Option<File> {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        let held = usize::from(self.schedstat.is_some()) + usize::from(self.syscall.is_some());
-        HELD.fetch_sub(held, Relaxed);
+        let open = usize::from(self.schedstat.is_some()) + usize::from(self.syscall.is_some());
+        HELD.fetch_sub(open, Relaxed);
     }
 }
 

@@ -13,7 +13,7 @@ pub struct Share {
     idle: Carry,
     /// Time in the run queue that is not attributed to a sample yet, ns.
     pub queued_ns: u64,
-    begun: bool,
+    started: bool,
     /// The rest of its time, up to its end, is in the recording.
     pub done: bool,
     /// Its own readings at the start and end of spans, if it makes any.
@@ -48,7 +48,7 @@ impl Share {
     }
 
     fn begin(&mut self, seed: u64, period_ns: u64) {
-        if !std::mem::replace(&mut self.begun, true) {
+        if !std::mem::replace(&mut self.started, true) {
             self.running = Carry::random(seed, period_ns);
             self.queued = Carry::random(seed ^ 0x5555, period_ns);
             self.idle = Carry::random(seed ^ 0xaaaa, period_ns);

@@ -93,14 +93,14 @@ const STACK_BYTES: usize = 8 << 20;
 /// Sampled allocations of one process that were not freed yet.
 pub struct Live {
     /// Allocations by address.
-    held: HashMap<u64, LiveAllocation>,
+    allocations: HashMap<u64, LiveAllocation>,
     /// Mappings, which can be unmapped in parts.
     mapped: Mappings<LiveAllocation>,
     stacks: StackTable<u64>,
     /// Bytes of stacks above which the unused ones are removed next.
     limit: usize,
     /// Number of allocations that could not be tracked.
-    unkept: u64,
+    untracked: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -135,8 +135,8 @@ impl LiveAllocation {
 
 impl Default for Live {
     fn default() -> Live {
-        let (held, mapped) = Default::default();
-        Live { held, mapped, stacks: StackTable::new(), limit: STACK_BYTES, unkept: 0 }
+        let (allocations, mapped) = Default::default();
+        Live { allocations, mapped, stacks: StackTable::new(), limit: STACK_BYTES, untracked: 0 }
     }
 }
 
@@ -159,20 +159,20 @@ impl Live {
         match event.head.kind {
             event_kind::FREE if is_mapped => self.mapped.remove(address, event.word(1), gone),
             event_kind::FREE => {
-                self.held.remove(&address);
+                self.allocations.remove(&address);
             }
             event_kind::ALLOC if event.head.index & alloc_flags::WATCHED != 0 => {
-                if self.held.len() + self.mapped.len() >= MAX_LIVE {
-                    self.unkept += 1;
+                if self.allocations.len() + self.mapped.len() >= MAX_LIVE {
+                    self.untracked += 1;
                     return;
                 }
                 let (stack, _) = self.stacks.intern(stack);
                 let (size, weight, index) = (event.word(1), event.head.value, event.head.index);
-                let held = LiveAllocation { thread, stack, time_ns, size, weight, index };
+                let allocation = LiveAllocation { thread, stack, time_ns, size, weight, index };
                 if is_mapped {
-                    self.mapped.insert(address, held.pages(), held, gone);
+                    self.mapped.insert(address, allocation.pages(), allocation, gone);
                 } else {
-                    self.held.insert(address, held);
+                    self.allocations.insert(address, allocation);
                 }
                 if self.stacks.bytes() > self.limit {
                     self.sort_out();
@@ -184,23 +184,26 @@ impl Live {
 
     /// Removes the stacks of freed allocations.
     fn sort_out(&mut self) {
-        let mut kept = StackTable::new();
-        for held in self.held.values_mut().chain(self.mapped.values_mut()) {
-            held.stack = kept.intern(self.stacks.get(held.stack)).0;
+        let mut stacks = StackTable::new();
+        for allocation in self.allocations.values_mut().chain(self.mapped.values_mut()) {
+            allocation.stack = stacks.intern(self.stacks.get(allocation.stack)).0;
         }
-        self.limit = (2 * kept.bytes()).max(STACK_BYTES);
-        self.stacks = kept;
+        self.limit = (2 * stacks.bytes()).max(STACK_BYTES);
+        self.stacks = stacks;
     }
 
     /// Returns the threads of live allocations.
     pub fn threads(&self) -> impl Iterator<Item = usize> {
-        self.held.values().chain(self.mapped.iter().map(|(_, _, held)| held)).map(|held| held.thread)
+        self.allocations
+            .values()
+            .chain(self.mapped.iter().map(|(_, _, allocation)| allocation))
+            .map(|allocation| allocation.thread)
     }
 
     /// Updates the indices of threads.
     pub fn threads_moved(&mut self, now: impl Fn(usize) -> usize) {
-        for held in self.held.values_mut().chain(self.mapped.values_mut()) {
-            held.thread = now(held.thread);
+        for allocation in self.allocations.values_mut().chain(self.mapped.values_mut()) {
+            allocation.thread = now(allocation.thread);
         }
     }
 
@@ -208,38 +211,41 @@ impl Live {
     /// still tracked.
     pub fn alive(&self) -> Vec<Left> {
         let mut by_stack: HashMap<u32, (usize, u64, u64, u64)> = HashMap::new();
-        let mapped = self.mapped.iter().map(|(_, left, held)| held.remaining_part(left));
-        for held in self.held.values().copied().chain(mapped) {
+        let mapped = self.mapped.iter().map(|(_, left, allocation)| allocation.remaining_part(left));
+        for allocation in self.allocations.values().copied().chain(mapped) {
             let (_, count, bytes, oldest) =
-                by_stack.entry(held.stack).or_insert((held.thread, 0, 0, held.time_ns));
+                by_stack.entry(allocation.stack).or_insert((allocation.thread, 0, 0, allocation.time_ns));
             *count += 1;
-            *bytes = bytes.saturating_add(held.weight);
-            *oldest = held.time_ns.min(*oldest);
+            *bytes = bytes.saturating_add(allocation.weight);
+            *oldest = allocation.time_ns.min(*oldest);
         }
         let mut sums: Vec<_> = by_stack.into_iter().collect();
         sums.sort_unstable_by_key(|(stack, (_, _, bytes, _))| (std::cmp::Reverse(*bytes), *stack));
         sums.truncate(ALIVE_STACKS);
-        let told = |(stack, (thread, count, bytes, oldest)): (u32, (usize, u64, u64, u64))| {
+        let sum = |(stack, (thread, count, bytes, oldest)): (u32, (usize, u64, u64, u64))| {
             let head = Head { kind: event_kind::ALLOC, index: ALIVE, value: bytes };
             let event = Event { head, extra: &[count, oldest] };
             (thread, self.stacks.get(stack).to_vec(), event.owned())
         };
-        sums.into_iter().map(told).collect()
+        sums.into_iter().map(sum).collect()
     }
 
     /// Removes and returns the allocations that were not freed, oldest first, and the number of those that
     /// could not be tracked because there were too many.
     pub fn take(&mut self) -> (Vec<Left>, u64) {
-        let Live { held, mapped, stacks, unkept, .. } = std::mem::take(self);
-        let mut held: Vec<(u64, LiveAllocation)> = held.into_iter().collect();
-        held.extend(mapped.iter().map(|(address, left, held)| (address, held.remaining_part(left))));
-        held.sort_unstable_by_key(|(address, held)| (held.time_ns, *address));
-        let left = |(address, held): (u64, LiveAllocation)| {
-            let head = Head { kind: event_kind::ALLOC, index: held.index | LEFT, value: held.weight };
-            let extra = [address, held.size, held.time_ns];
-            (held.thread, stacks.get(held.stack).to_vec(), Event { head, extra: &extra }.owned())
+        let Live { allocations, mapped, stacks, untracked, .. } = std::mem::take(self);
+        let mut all: Vec<(u64, LiveAllocation)> = allocations.into_iter().collect();
+        all.extend(
+            mapped.iter().map(|(address, left, allocation)| (address, allocation.remaining_part(left))),
+        );
+        all.sort_unstable_by_key(|(address, allocation)| (allocation.time_ns, *address));
+        let left = |(address, allocation): (u64, LiveAllocation)| {
+            let head =
+                Head { kind: event_kind::ALLOC, index: allocation.index | LEFT, value: allocation.weight };
+            let extra = [address, allocation.size, allocation.time_ns];
+            (allocation.thread, stacks.get(allocation.stack).to_vec(), Event { head, extra: &extra }.owned())
         };
-        (held.into_iter().map(left).collect(), unkept)
+        (all.into_iter().map(left).collect(), untracked)
     }
 }
 
@@ -268,11 +274,11 @@ mod tests {
         // An address that is reused without a free: only the last allocation is live.
         alloc(&mut live, 16, &[0, 0, 9], 7);
         let alive: Vec<_> = live.alive().into_iter().map(|(_, stack, owned)| (stack[2], owned)).collect();
-        let told = |(stack, owned): &(u64, Owned)| {
+        let fields = |(stack, owned): &(u64, Owned)| {
             let event = owned.borrowed();
             (*stack, event.word(0), event.head.value, event.word(1))
         };
-        assert_eq!(alive.iter().map(told).collect::<Vec<_>>(), [(8, 1, 100, 4), (9, 1, 100, 7)]);
+        assert_eq!(alive.iter().map(fields).collect::<Vec<_>>(), [(8, 1, 100, 4), (9, 1, 100, 7)]);
         let (left, _) = live.take();
         let seen: Vec<_> =
             left.iter().map(|(_, stack, owned)| (stack[2], owned.borrowed().word(0))).collect();
@@ -294,12 +300,12 @@ mod tests {
         map(&mut live, event_kind::FREE, 0x2f000, 0x10000);
         assert_eq!(gone, [0x30000]);
         let left: Vec<_> = live.take().0.into_iter().map(|(_, _, owned)| owned).collect();
-        let told = |owned: &Owned| {
+        let fields = |owned: &Owned| {
             let event = owned.borrowed();
             (event.word(0), event.word(1), event.head.value)
         };
         assert_eq!(
-            left.iter().map(told).collect::<Vec<_>>(),
+            left.iter().map(fields).collect::<Vec<_>>(),
             [(0x10000, 0x3000, 0x6000), (0x20000, 100, 200)]
         );
     }

@@ -13,7 +13,7 @@ pub struct Mappings<T> {
 struct Mapping<T> {
     address: u64,
     left: u64,
-    kept: T,
+    data: T,
 }
 
 impl<T> Default for Mappings<T> {
@@ -30,7 +30,7 @@ impl<T> Mappings<T> {
 
     /// Adds a mapping. Parts of older ones that it overlaps are removed, because their unmapping was not
     /// seen; the addresses of mappings of which nothing remains are added to `gone`.
-    pub fn insert(&mut self, at: u64, bytes: u64, kept: T, gone: &mut Vec<u64>) {
+    pub fn insert(&mut self, at: u64, bytes: u64, data: T, gone: &mut Vec<u64>) {
         let end = at.saturating_add(bytes);
         if end <= at {
             return;
@@ -38,7 +38,7 @@ impl<T> Mappings<T> {
         self.remove(at, bytes, gone);
         self.next += 1;
         self.parts.insert(at, (end, self.next));
-        self.mappings.insert(self.next, Mapping { address: at, left: end - at, kept });
+        self.mappings.insert(self.next, Mapping { address: at, left: end - at, data });
     }
 
     /// Removes a range. The addresses of mappings of which nothing remains are added to `gone`.
@@ -68,12 +68,12 @@ impl<T> Mappings<T> {
 
     /// Returns address, remaining bytes and data of each mapping.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &T)> {
-        self.mappings.values().map(|mapping| (mapping.address, mapping.left, &mapping.kept))
+        self.mappings.values().map(|mapping| (mapping.address, mapping.left, &mapping.data))
     }
 
     /// Returns the data of each mapping.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.mappings.values_mut().map(|mapping| &mut mapping.kept)
+        self.mappings.values_mut().map(|mapping| &mut mapping.data)
     }
 }
 
@@ -111,8 +111,8 @@ mod tests {
             assert_eq!(gone, expected);
             let mut left: HashMap<u64, u64> = HashMap::new();
             truth.values().for_each(|id| *left.entry(*id).or_default() += 1);
-            let told: HashMap<u64, u64> = mappings.iter().map(|(_, left, id)| (*id, left)).collect();
-            assert_eq!(told, left);
+            let remaining: HashMap<u64, u64> = mappings.iter().map(|(_, left, id)| (*id, left)).collect();
+            assert_eq!(remaining, left);
         }
     }
 

@@ -112,7 +112,7 @@ pub struct Engines {
     /// Events for which the output had no room, by kind: number and sum of values.
     lost: [(u64, u64); event_kind::KINDS],
     /// The totals that were written to the recording.
-    pub told: ReportedTotals,
+    pub reported: ReportedTotals,
     /// Sampled allocations not freed yet.
     pub live: alloc::Live,
 }
@@ -174,12 +174,12 @@ impl Engines {
         for (kind, name) in event_kind::NAMES.iter().enumerate() {
             let count = self.lost[kind].0.saturating_add(in_program[kind].0);
             let value = self.lost[kind].1.saturating_add(in_program[kind].1);
-            let (old_count, old_value) = self.told.lost[kind];
+            let (old_count, old_value) = self.reported.lost[kind];
             if count <= old_count {
                 continue;
             }
-            self.told.lost[kind] = (count, value);
-            self.told.of_program[kind] = in_program[kind];
+            self.reported.lost[kind] = (count, value);
+            self.reported.of_program[kind] = in_program[kind];
             let now = recording.ticks(now_ns);
             let (count, value) = (count - old_count, value.saturating_sub(old_value));
             if recording.defer_unread_loss(schema::EVENT_LOSS, name, (count, value)) {
@@ -200,11 +200,11 @@ impl Engines {
     ) {
         for (kind, name) in event_kind::NAMES.iter().enumerate() {
             let (count, value) = in_program[kind];
-            let (old_count, old_value) = self.told.short[kind];
+            let (old_count, old_value) = self.reported.short[kind];
             if count <= old_count {
                 continue;
             }
-            self.told.short[kind] = (count, value);
+            self.reported.short[kind] = (count, value);
             let now = recording.ticks(now_ns);
             let (count, value) = (count - old_count, value.saturating_sub(old_value));
             recording.event(schema::BELOW_THRESHOLD, None, name.len(), |e, _| {
@@ -215,11 +215,11 @@ impl Engines {
 
     /// Continues after these counts of the program were written: losses, and events below their threshold.
     pub fn resume(&mut self, lost: [(u64, u64); event_kind::KINDS], short: [(u64, u64); event_kind::KINDS]) {
-        self.told = ReportedTotals { lost, of_program: lost, short };
+        self.reported = ReportedTotals { lost, of_program: lost, short };
     }
 
     /// Returns the numbers of recorded and lost events, including losses in the program, by kind.
     pub fn counts(&self) -> [(u64, u64); event_kind::KINDS] {
-        std::array::from_fn(|kind| (self.arrived[kind], self.told.lost[kind].0))
+        std::array::from_fn(|kind| (self.arrived[kind], self.reported.lost[kind].0))
     }
 }

@@ -7,8 +7,8 @@ use crate::recording::{Recording, Scope, Span, SpanContext};
 
 /// Returns start and duration from the record, ns. The start is limited to the end, and the end to the time
 /// of the record.
-fn interval(event: &Event<'_>, start: usize, end: usize, told_ns: u64) -> (u64, u64) {
-    let end = event.word(end).min(told_ns);
+fn interval(event: &Event<'_>, start: usize, end: usize, reported_ns: u64) -> (u64, u64) {
+    let end = event.word(end).min(reported_ns);
     let start = event.word(start).min(end);
     (start, end - start)
 }

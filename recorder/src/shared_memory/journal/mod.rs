@@ -205,11 +205,11 @@ impl Journal {
         if end <= self.real_bytes {
             return true;
         }
-        let wanted = end.next_multiple_of(STEP_BYTES).min(HEAD_BYTES + DATA_BYTES);
-        let more = (wanted - self.real_bytes) as i64;
+        let file_bytes = end.next_multiple_of(STEP_BYTES).min(HEAD_BYTES + DATA_BYTES);
+        let more = (file_bytes - self.real_bytes) as i64;
         let done = fallocate(&self.file, FallocateFlags::empty(), self.real_bytes as i64, more).is_ok();
         if done {
-            self.real_bytes = wanted;
+            self.real_bytes = file_bytes;
         }
         done
     }
@@ -313,7 +313,7 @@ pub struct Left {
     /// The last known state of the output.
     pub commit: Commit,
     /// Records that are not in the output, in the order in which they were read.
-    pub kept: Vec<JournalRecord>,
+    pub records: Vec<JournalRecord>,
     /// For each process file, the ring position up to which records were copied.
     pub copied: std::collections::HashMap<u64, u64>,
 }
@@ -352,7 +352,7 @@ pub fn read(path: &Path) -> io::Result<Option<Left>> {
         return Err(damaged("its last commit"));
     }
     let (head, tail) = (header.head.load(Ordering::Acquire), header.tail.load(Ordering::Acquire));
-    let (mut kept, mut copied) = (Vec::new(), std::collections::HashMap::new());
+    let (mut records, mut copied) = (Vec::new(), std::collections::HashMap::new());
     let mut at = tail;
     while at < head && head - tail <= WORDS {
         let word = journal.word(at).load(Ordering::Relaxed);
@@ -370,11 +370,11 @@ pub fn read(path: &Path) -> io::Result<Option<Left>> {
         if batch == 0 || batch > commit.batch {
             let payload =
                 (at + ENTRY_WORDS..end_at).map(|i| journal.word(i).load(Ordering::Relaxed)).collect();
-            kept.push(JournalRecord { process, place, kind: word as u8, payload });
+            records.push(JournalRecord { process, place, kind: word as u8, payload });
         }
         at = end_at;
     }
-    Ok(Some(Left { pid: pid as u32, origin_ns, commit, kept, copied }))
+    Ok(Some(Left { pid: pid as u32, origin_ns, commit, records, copied }))
 }
 
 /// FNV-1a, which detects every single wrong byte.
@@ -411,13 +411,13 @@ mod tests {
         let third = journal.append(6, 0, 2, &payload(12, 3)).unwrap();
         journal.queued(second);
         let found = left(dir.path());
-        assert_eq!((found.pid, found.origin_ns, found.commit.len, found.kept.len()), (7, 99, 68, 3));
-        assert_eq!(found.kept[2], JournalRecord { process: 6, place: 0, kind: 2, payload: vec![12; 3] });
+        assert_eq!((found.pid, found.origin_ns, found.commit.len, found.records.len()), (7, 99, 68, 3));
+        assert_eq!(found.records[2], JournalRecord { process: 6, place: 0, kind: 2, payload: vec![12; 3] });
         assert_eq!((found.copied[&5], found.copied[&6]), (18, 4));
         // Written, while the first one still waits.
         journal.commit(out, 0, 500, &[2; 68]);
         let found = left(dir.path());
-        assert_eq!(found.kept.iter().map(|k| k.payload[0]).collect::<Vec<_>>(), [10, 12]);
+        assert_eq!(found.records.iter().map(|k| k.payload[0]).collect::<Vec<_>>(), [10, 12]);
         assert_eq!(
             found.commit,
             Commit { batch: 2, path: out.into(), chunk_at: 0, len: 500, header: [2; 68] }
@@ -425,12 +425,12 @@ mod tests {
         // Queued, but the drain is killed before the commit: both must be returned again.
         journal.queued(first);
         journal.queued(third);
-        assert_eq!(left(dir.path()).kept.len(), 2);
+        assert_eq!(left(dir.path()).records.len(), 2);
         journal.commit(out, 0, 600, &[3; 68]);
-        assert_eq!((left(dir.path()).kept.len(), journal.head - journal.tail), (0, 0));
+        assert_eq!((left(dir.path()).records.len(), journal.head - journal.tail), (0, 0));
         // Empty: the same pages are reused.
         journal.append(5, 18, 1, &payload(13, 8)).unwrap();
-        assert_eq!((left(dir.path()).kept[0].place, journal.head % WORDS), (18, 12));
+        assert_eq!((left(dir.path()).records[0].place, journal.head % WORDS), (18, 12));
     }
 
     /// Reads damaged journals without failure, and without returning more than fits.
@@ -445,9 +445,9 @@ mod tests {
         let len = journal.word(12 * 20).load(Ordering::Relaxed);
         for damage in [0, 3 << 32, 5 << 32, u64::MAX, 1 << 63, len + (1 << 32)] {
             journal.word(12 * 20).store(damage, Ordering::Relaxed);
-            let kept = left(dir.path()).kept;
-            let words: usize = kept.iter().map(|k| k.payload.len()).sum();
-            assert!(kept.len() >= 20 && words <= DATA_BYTES / 8, "{damage:#x}: {}", kept.len());
+            let records = left(dir.path()).records;
+            let words: usize = records.iter().map(|k| k.payload.len()).sum();
+            assert!(records.len() >= 20 && words <= DATA_BYTES / 8, "{damage:#x}: {}", records.len());
         }
         let ends = [
             (u64::MAX, u64::MAX - 100),
@@ -461,7 +461,7 @@ mod tests {
             journal.header().tail.store(tail, Ordering::Relaxed);
             for first in [len, u64::MAX, 0] {
                 journal.word(tail).store(first, Ordering::Relaxed);
-                let words: usize = left(dir.path()).kept.iter().map(|k| k.payload.len()).sum();
+                let words: usize = left(dir.path()).records.iter().map(|k| k.payload.len()).sum();
                 assert!(words <= DATA_BYTES / 8, "{head:#x} {tail:#x}");
             }
         }
@@ -523,9 +523,9 @@ mod tests {
             }
             journal.commit(out, 0, 68 + round, &[1; 68]);
             let found = left(dir.path());
-            assert_eq!(found.kept.len(), entries.len());
+            assert_eq!(found.records.len(), entries.len());
             let expected = n - entries.len() as u64..n;
-            assert!(found.kept.iter().map(|k| k.payload[999]).eq(expected));
+            assert!(found.records.iter().map(|k| k.payload[999]).eq(expected));
         }
         journal.give_up();
     }

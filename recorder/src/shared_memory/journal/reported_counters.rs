@@ -181,26 +181,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1-0.told");
         let found = |committed, owner| read(&path, committed).get(owner);
-        let mut told = ReportedCounters::default();
-        told.keep(&path, [1, 2], CounterOwner::Thread(3, 0x100), &[0; COUNTS]);
+        let mut counters = ReportedCounters::default();
+        counters.keep(&path, [1, 2], CounterOwner::Thread(3, 0x100), &[0; COUNTS]);
         assert!(!path.exists(), "nothing to keep");
         let (thread, process) = (CounterOwner::Thread(3, 0x100), CounterOwner::Process);
-        told.keep(&path, [1, 2], thread, &counts(1));
-        told.keep(&path, [1, 2], process, &counts(9));
+        counters.keep(&path, [1, 2], thread, &counts(1));
+        counters.keep(&path, [1, 2], process, &counts(9));
         assert_eq!((found(1, thread), found(2, thread)), ([0; COUNTS], counts(1)));
         assert_eq!((found(2, process), found(2, CounterOwner::Thread(4, 0x100))), (counts(9), [0; COUNTS]));
         // Several times in a batch, and in a batch that is not committed yet.
-        told.keep(&path, [2, 3], thread, &counts(2));
-        told.keep(&path, [2, 3], thread, &counts(3));
+        counters.keep(&path, [2, 3], thread, &counts(2));
+        counters.keep(&path, [2, 3], thread, &counts(3));
         assert_eq!((found(2, thread), found(3, thread)), (counts(1), counts(3)));
         // That batch was given up: the counters reported before remain valid while the next batch is written.
-        told.keep(&path, [2, 4], thread, &counts(1));
+        counters.keep(&path, [2, 4], thread, &counts(1));
         assert_eq!((found(2, thread), found(4, thread)), (counts(1), counts(1)));
-        told.keep(&path, [4, 5], thread, &counts(4));
+        counters.keep(&path, [4, 5], thread, &counts(4));
         assert_eq!((found(4, thread), found(5, thread)), (counts(1), counts(4)));
         // Another thread uses the slot: none of its counters have been reported.
         assert_eq!(found(5, CounterOwner::Thread(3, 0x200)), [0; COUNTS]);
-        told.keep(&path, [5, 6], CounterOwner::Thread(3, 0x200), &counts(7));
+        counters.keep(&path, [5, 6], CounterOwner::Thread(3, 0x200), &counts(7));
         assert_eq!((found(5, thread), found(6, thread)), (counts(4), [0; COUNTS]));
         assert_eq!(found(6, CounterOwner::Thread(3, 0x200)), counts(7));
         assert_eq!(found(6, process), counts(9));
@@ -210,10 +210,10 @@ mod tests {
     fn damaged_version_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1-0.told");
-        let mut told = ReportedCounters::default();
+        let mut counters = ReportedCounters::default();
         let owner = CounterOwner::Thread(0, 0);
-        told.keep(&path, [1, 2], owner, &counts(1));
-        told.keep(&path, [2, 3], owner, &counts(2));
+        counters.keep(&path, [1, 2], owner, &counts(1));
+        counters.keep(&path, [2, 3], owner, &counts(2));
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();

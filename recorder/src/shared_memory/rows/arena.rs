@@ -27,7 +27,7 @@ pub struct RowsArena {
     used: u64,
     size: u64,
     /// Size of each table, by offset.
-    taken: BTreeMap<u64, u64>,
+    allocated: BTreeMap<u64, u64>,
     /// Size of each free area, by offset.
     free: BTreeMap<u64, u64>,
 }
@@ -60,7 +60,7 @@ impl RowsArena {
             map: None,
             used: ROWS_START,
             size,
-            taken: BTreeMap::new(),
+            allocated: BTreeMap::new(),
             free: BTreeMap::new(),
         })
     }
@@ -105,13 +105,13 @@ impl RowsArena {
         } else if let Some(left) = self.free.remove(&at).map(|room| room - bytes).filter(|left| *left > 0) {
             self.free.insert(at + bytes, left);
         }
-        self.taken.insert(at, bytes);
+        self.allocated.insert(at, bytes);
         Some(at)
     }
 
     /// Frees the table at `at`, whose module is no longer mapped by any program.
     pub fn remove(&mut self, at: u64) {
-        let Some(mut bytes) = self.taken.remove(&at) else { return };
+        let Some(mut bytes) = self.allocated.remove(&at) else { return };
         // Late readers see that the table belongs to no image. If that cannot be written, the area is not
         // reused.
         if self.file.write_all_at(&[0; 8], at).is_err() {
@@ -174,14 +174,14 @@ mod tests {
         arena.remove(c);
         arena.remove(a);
         arena.remove(a);
-        assert_eq!((arena.used, arena.free.len(), arena.taken.len()), (ROWS_START, 0, 0));
+        assert_eq!((arena.used, arena.free.len(), arena.allocated.len()), (ROWS_START, 0, 0));
         let mut random = 7u64;
-        let mut held = std::collections::VecDeque::new();
+        let mut stored = std::collections::VecDeque::new();
         for image in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            held.push_back((image, arena.store(&rows(64 + (random >> 40) as usize % 60_000), image)));
-            if held.len() > 256 {
-                let (image, at) = held.pop_front().unwrap();
+            stored.push_back((image, arena.store(&rows(64 + (random >> 40) as usize % 60_000), image)));
+            if stored.len() > 256 {
+                let (image, at) = stored.pop_front().unwrap();
                 let at = at.expect("room for 256 of these for ever");
                 assert!(UnwindTable::at(arena.words(), at, image).is_some());
                 arena.remove(at);

@@ -40,7 +40,7 @@ pub struct Descriptor {
     /// The target; `None` if the descriptor was already closed.
     target: Option<Target>,
     /// When the link was read, CLOCK_MONOTONIC ns.
-    asked_ns: u64,
+    queried_ns: u64,
     /// When this link was first read, with no `close` recorded since, CLOCK_MONOTONIC ns.
     since_ns: u64,
     /// When this link was last read, CLOCK_MONOTONIC ns.
@@ -54,7 +54,7 @@ pub struct Descriptor {
 impl Descriptor {
     /// Returns true if the records up to `seen_ns` are enough to decide whether the target is right.
     pub fn settled(&self, seen_ns: u64) -> bool {
-        self.target.is_none() || self.wrong.load(Ordering::Relaxed) || self.asked_ns < seen_ns
+        self.target.is_none() || self.wrong.load(Ordering::Relaxed) || self.queried_ns < seen_ns
     }
 
     /// Returns the target at `time_ns`, if that is certain.
@@ -85,14 +85,14 @@ impl Descriptor {
 
     /// Notes that the process closed the number at this time.
     fn gone(&self, time_ns: u64) {
-        if time_ns <= self.asked_ns {
+        if time_ns <= self.queried_ns {
             self.wrong.store(true, Ordering::Relaxed);
         }
     }
 
     /// Notes that records from this time on may be missing.
     fn doubt(&self, time_ns: u64) {
-        if time_ns <= self.asked_ns {
+        if time_ns <= self.queried_ns {
             self.doubtful.store(true, Ordering::Relaxed);
         }
     }
@@ -106,7 +106,7 @@ fn read_link((pid, fd): (u32, i32)) -> Option<Box<str>> {
 /// All known descriptors.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    known: HashMap<(u32, i32), Arc<Descriptor>>,
+    descriptors: HashMap<(u32, i32), Arc<Descriptor>>,
     /// Results that will be looked up again next time, but may still turn out wrong for their users.
     passing: Vec<((u32, i32), Arc<Descriptor>)>,
     /// Links before records were missing, and since when they have been the same.
@@ -132,7 +132,7 @@ impl Descriptors {
 
     /// Returns the target of a descriptor for a record of `time_ns`.
     pub fn find(&mut self, pid: u32, fd: i32, time_ns: u64) -> Arc<Descriptor> {
-        if let Some(known) = self.known.get(&(pid, fd)) {
+        if let Some(known) = self.descriptors.get(&(pid, fd)) {
             return known.clone();
         }
         self.ask(pid, fd, time_ns, false)
@@ -152,31 +152,31 @@ impl Descriptors {
     fn remember(&mut self, of: (u32, i32), link: Box<str>, target: Option<Target>) -> Arc<Descriptor> {
         // The socket tables may have the peer next time.
         let passing = matches!(&target, Some(Target::Socket(socket)) if socket.peer.host.is_empty());
-        let asked_ns = monotonic_ns();
+        let queried_ns = monotonic_ns();
         let former = self.former.remove(&of).filter(|(former, _)| *former == link);
         let found = Arc::new(Descriptor {
             of,
             link,
             target,
-            asked_ns,
-            since_ns: former.map_or(asked_ns, |(_, since_ns)| since_ns),
-            until_ns: AtomicU64::new(asked_ns),
+            queried_ns,
+            since_ns: former.map_or(queried_ns, |(_, since_ns)| since_ns),
+            until_ns: AtomicU64::new(queried_ns),
             wrong: AtomicBool::new(false),
             doubtful: AtomicBool::new(false),
         });
         if found.target.is_none() {
             return found;
         }
-        if self.known.len() >= MOST || self.passing.len() >= MOST {
+        if self.descriptors.len() >= MOST || self.passing.len() >= MOST {
             self.closed_all(None, (0, i32::MAX), 0);
         }
         self.passing.retain(|(_, passing)| Arc::strong_count(passing) > 1);
         let before = match passing {
             true => {
                 self.passing.push((of, found.clone()));
-                self.known.remove(&of)
+                self.descriptors.remove(&of)
             }
-            false => self.known.insert(of, found.clone()),
+            false => self.descriptors.insert(of, found.clone()),
         };
         self.passing.extend(before.map(|before| (of, before)));
         found
@@ -197,7 +197,7 @@ impl Descriptors {
     pub fn closed(&mut self, pid: u32, fd: i32, time_ns: u64) {
         self.accepted.remove(&(pid, fd));
         self.former.remove(&(pid, fd));
-        if let Some(known) = self.known.remove(&(pid, fd)) {
+        if let Some(known) = self.descriptors.remove(&(pid, fd)) {
             known.gone(time_ns);
         }
         self.passing.extract_if(.., |(of, _)| *of == (pid, fd)).for_each(|(_, known)| known.gone(time_ns));
@@ -208,20 +208,20 @@ impl Descriptors {
         let ends = |(of, fd): (u32, i32)| pid.is_none_or(|pid| pid == of) && (first..=last).contains(&fd);
         self.accepted.retain(|of| !ends(*of));
         self.former.retain(|of, _| !ends(*of));
-        self.known.extract_if(|of, _| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
+        self.descriptors.extract_if(|of, _| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
         self.passing.extract_if(.., |(of, _)| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
     }
 
     /// Notes that records from `time_ns` on may be missing, so any process may have closed any number.
     pub fn missed(&mut self, time_ns: u64) {
         self.accepted.clear();
-        if self.former.len().saturating_add(self.known.len()) > MOST {
+        if self.former.len().saturating_add(self.descriptors.len()) > MOST {
             self.former.clear();
         }
         for (_, known) in &self.passing {
             known.doubt(time_ns);
         }
-        for (of, known) in self.known.drain() {
+        for (of, known) in self.descriptors.drain() {
             known.doubt(time_ns);
             self.former.insert(of, (known.link.clone(), known.since_ns));
             // A `close` that is read later may still show that it was wrong.
@@ -238,7 +238,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     fn path(found: &Descriptor) -> Option<String> {
-        match found.target(found.asked_ns)? {
+        match found.target(found.queried_ns)? {
             Target::File(path) => Some(path.to_string()),
             Target::Socket(_) => None,
         }
@@ -253,15 +253,15 @@ mod tests {
         let mut known = Descriptors::default();
         let first = known.find(pid, fd, 0);
         assert!(path(&first).unwrap().ends_with("/a"));
-        let asked_ns = first.asked_ns;
-        assert!(!first.settled(asked_ns) && first.settled(asked_ns + 1));
+        let queried_ns = first.queried_ns;
+        assert!(!first.settled(queried_ns) && first.settled(queried_ns + 1));
         // A later close: the result was right, and is looked up again.
-        known.closed(pid, fd, asked_ns + 5);
+        known.closed(pid, fd, queried_ns + 5);
         assert!(path(&first).is_some());
         let second = known.find(pid, fd, 0);
         assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&second, &known.find(pid, fd, 0)));
         // An earlier close: the number may have meant another file.
-        known.closed(pid, fd, second.asked_ns);
+        known.closed(pid, fd, second.queried_ns);
         assert_eq!(path(&second), None);
         assert!(second.settled(0));
         for pid in [Some(pid), None] {
@@ -278,7 +278,7 @@ mod tests {
             known.remember((1, 7), "socket:[5]".into(), Some(Target::Socket(Socket::default())))
         };
         let (one, two) = (nameless(&mut known), nameless(&mut known));
-        known.closed(1, 7, one.asked_ns);
+        known.closed(1, 7, one.queried_ns);
         assert!(one.target(0).is_none() && two.target(0).is_none());
         let found = known.find(pid, socket.as_raw_fd(), 0);
         assert!(matches!(found.target(0), Some(Target::Socket(_))));
@@ -288,7 +288,11 @@ mod tests {
         assert!(!known.is_accepted(1, 7));
         drop(file);
         let closed = known.find(pid, 1_000_000, 0);
-        assert!(path(&closed).is_none() && closed.settled(0) && !known.known.contains_key(&(pid, 1_000_000)));
+        assert!(
+            path(&closed).is_none()
+                && closed.settled(0)
+                && !known.descriptors.contains_key(&(pid, 1_000_000))
+        );
     }
 
     #[test]
@@ -298,11 +302,11 @@ mod tests {
         let (pid, fd) = (std::process::id(), file.as_raw_fd());
         let mut known = Descriptors::default();
         let first = known.find(pid, fd, 0);
-        let begun_ns = first.asked_ns;
+        let begun_ns = first.queried_ns;
         known.missed(0);
         assert_eq!(path(&first), None, "the link is known for less than a second");
         let second = known.find(pid, fd, 0);
-        assert!(second.since_ns == begun_ns && second.asked_ns > begun_ns);
+        assert!(second.since_ns == begun_ns && second.queried_ns > begun_ns);
         known.missed(0);
         // (time of the call, time of writing it) → known
         let later_ns = begun_ns + 2 * STABLE_NS;
@@ -316,7 +320,7 @@ mod tests {
             assert_eq!(second.is_stable(time_ns, now_ns), expected, "{time_ns} {now_ns}");
         }
         // A close that is read later, with a time before the link was read.
-        known.closed(pid, fd, second.asked_ns);
+        known.closed(pid, fd, second.queried_ns);
         assert_eq!(path(&second), None);
         let third = known.find(pid, fd, 0);
         assert!(third.since_ns > second.since_ns, "the link begins again after a close");
@@ -330,7 +334,7 @@ mod tests {
         assert!(!fourth.is_stable(third.since_ns, later_ns + STABLE_NS));
         // After the end of a recording, its records do not confirm links that were read before the end.
         let fifth = known.find(pid, fd, 0);
-        known.missed(fifth.asked_ns + 1);
+        known.missed(fifth.queried_ns + 1);
         assert!(path(&fifth).is_some_and(|path| path.ends_with("/b")));
     }
 }

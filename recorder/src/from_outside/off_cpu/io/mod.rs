@@ -68,7 +68,7 @@ pub struct Io {
 }
 
 /// Returns the calls to record.
-pub fn call_filter(settings: &settings::OffCpu) -> Option<CallFilter> {
+pub fn call_filter(settings: &settings::OffCpuSettings) -> Option<CallFilter> {
     let filter = CallFilter { moves: settings.calls.is_some(), grows: settings.growth };
     (filter.moves || filter.grows).then_some(filter)
 }
@@ -277,14 +277,14 @@ impl OffCpu {
         }
     }
 
-    fn io_broken(&mut self, outputs: &mut dyn Outputs, cause: Cause, time_ns: u64, asked_ns: u64) {
+    fn io_broken(&mut self, outputs: &mut dyn Outputs, cause: Cause, time_ns: u64, queried_ns: u64) {
         let calls = self.io.calls.values_mut().filter_map(Option::take);
         let mut broken: Vec<(u32, u64)> = calls.map(|entered| (entered.pid, entered.time_ns)).collect();
         broken.extend(self.io.requests.take_all());
         for (pid, began_ns) in broken {
             self.lose(outputs, pid, cause, time_ns.saturating_sub(began_ns));
         }
-        self.io.descriptors.missed(asked_ns);
+        self.io.descriptors.missed(queried_ns);
         self.io.heaps.clear();
     }
 }

@@ -25,7 +25,7 @@ pub struct Socket {
 /// The known sockets, by inode.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    known: HashMap<u64, Socket>,
+    sockets: HashMap<u64, Socket>,
     /// When the tables were last read, and when they may be read again, CLOCK_MONOTONIC ns.
     read_ns: u64,
     again_ns: u64,
@@ -35,7 +35,7 @@ impl Sockets {
     /// Returns a socket of a process for a record of `time_ns`; `None` if it is unknown, at least for now.
     /// `anew`: it was connected at that time.
     pub fn find(&mut self, pid: u32, inode: u64, time_ns: u64, anew: bool) -> Option<Socket> {
-        let known = self.known.get(&inode).filter(|_| !anew || self.read_ns >= time_ns);
+        let known = self.sockets.get(&inode).filter(|_| !anew || self.read_ns >= time_ns);
         if let Some(socket) = known {
             return Some(socket.clone());
         }
@@ -46,15 +46,16 @@ impl Sockets {
             let now_ns = monotonic_ns();
             (self.read_ns, self.again_ns) = (begun_ns, now_ns + PAUSE * (now_ns - begun_ns));
         }
-        self.known.get(&inode).cloned()
+        self.sockets.get(&inode).cloned()
     }
 
     fn read(&mut self, pid: u32) {
         let Some(process) = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()) else { return };
-        if self.known.len() > MOST {
-            self.known.clear();
+        if self.sockets.len() > MOST {
+            self.sockets.clear();
         }
-        let mut add = |inode, peer, stream| self.known.insert(inode, Socket { peer: Arc::new(peer), stream });
+        let mut add =
+            |inode, peer, stream| self.sockets.insert(inode, Socket { peer: Arc::new(peer), stream });
         for table in [process.tcp(), process.tcp6()] {
             for entry in table.unwrap_or_default() {
                 add(entry.inode, internet(entry.remote_address), true);

@@ -44,7 +44,7 @@ pub struct Status {
     /// Bytes of the stream.
     pub bytes: u64,
     /// Sum of the bytes written to all readers.
-    pub taken: u64,
+    pub accepted_bytes: u64,
     /// Sum of the bytes and events that readers did not get because they were behind.
     pub lost: (u64, u64),
     /// Bytes and events that no reader got, and that are recorded for no reader.
@@ -155,7 +155,7 @@ impl Broadcast {
         let nobody = self.shared.nobody.lock().map(|n| (n.bytes, n.events())).unwrap_or_default();
         let mut status = Status { readers: self.readers.len(), nobody, ..self.status.clone() };
         for reader in &self.readers {
-            status.taken += reader.taken;
+            status.accepted_bytes += reader.accepted_bytes;
             status.lost.0 += reader.total_lost.0 + reader.lost.bytes;
             status.lost.1 += reader.total_lost.1 + reader.lost.events();
         }
@@ -193,19 +193,20 @@ impl Broadcast {
     /// Returns true if a reader has reached its limit, or its share of the common limit while that is exceeded.
     fn behind(&self, reader: &Reader) -> bool {
         let all = 2 * self.queue_bytes;
-        reader.held() >= self.queue_bytes
-            || self.shared.held.load(Ordering::Relaxed) >= all && reader.held() > all / MOST_READERS
+        reader.memory_bytes() >= self.queue_bytes
+            || self.shared.memory_bytes.load(Ordering::Relaxed) >= all
+                && reader.memory_bytes() > all / MOST_READERS
     }
 
     fn part(&mut self, part: &Part) {
-        let held = QueuedPart::new(part, &self.shared);
+        let entry = QueuedPart::new(part, &self.shared);
         let last = self.head.clone();
         if let Some(head) = &part.begins {
             self.head = Some(head.clone());
         }
         let begins = part.begins.is_some();
         // A reader with more in its queue would be behind again at once.
-        let ready = |r: &Reader| begins && r.held() <= self.queue_bytes / 2;
+        let ready = |r: &Reader| begins && r.memory_bytes() <= self.queue_bytes / 2;
         let behind: Vec<bool> = self.readers.iter().map(|r| self.behind(r)).collect();
         let mut others = self.readers.iter().zip(&behind);
         // A reader is not cut off if no other reader has room: the writer of the stream checks this and
@@ -215,22 +216,22 @@ impl Broadcast {
                 State::Following => !behind,
                 _ => ready(r),
             });
-        let small = part.ends && part.held() < SMALL;
+        let small = part.ends && part.memory_bytes() < SMALL;
         let ready: Vec<bool> = self.readers.iter().map(ready).collect();
         for ((reader, behind), ready) in self.readers.iter_mut().zip(behind).zip(ready) {
             match reader.state {
-                State::Following if !(behind && others) || small => reader.give(part, &held),
+                State::Following if !(behind && others) || small => reader.give(part, &entry),
                 // It cannot be cut off here, so it will be later.
-                State::Following if !begins && self.cut.is_none() => reader.give(part, &held),
+                State::Following if !begins && self.cut.is_none() => reader.give(part, &entry),
                 State::Following => {
                     reader.state = match self.cut {
                         Some(cut) if !begins => State::Cut(cut),
                         _ => State::Left,
                     };
-                    reader.lose(&held);
+                    reader.lose(&entry);
                 }
                 State::New if !ready => {}
-                _ if !ready => reader.lose(&held),
+                _ if !ready => reader.lose(&entry),
                 state => {
                     if state == State::New
                         && let Ok(mut nobody) = self.shared.nobody.lock()
@@ -243,7 +244,7 @@ impl Broadcast {
                         reader.settle(last.as_deref(), self.head.as_deref(), now);
                     }
                     reader.state = State::Following;
-                    reader.give(part, &held);
+                    reader.give(part, &entry);
                 }
             }
         }
@@ -262,7 +263,7 @@ impl Broadcast {
                 Ok(_) if reader.link().gone() => io::ErrorKind::BrokenPipe.into(),
                 Ok(_) => return true,
             };
-            status.taken += reader.taken;
+            status.accepted_bytes += reader.accepted_bytes;
             status.lost.0 += reader.total_lost.0 + reader.lost.bytes;
             status.lost.1 += reader.total_lost.1 + reader.lost.events();
             gone.push(Gone { name: std::mem::take(&mut reader.name), error });

@@ -175,7 +175,7 @@ pub struct Tcp {
 struct Pending {
     stream: TcpStream,
     name: String,
-    said: Vec<u8>,
+    received: Vec<u8>,
     until: Instant,
 }
 
@@ -217,7 +217,7 @@ impl Tcp {
             if stream.set_nonblocking(true).is_ok() {
                 let _ = stream.set_nodelay(true);
                 let name = format!("tcp:{peer}");
-                self.pending.push(Pending { stream, name, said: Vec::new(), until: now + CLIENT_TIME });
+                self.pending.push(Pending { stream, name, received: Vec::new(), until: now + CLIENT_TIME });
             }
         }
         let mut accepted = Vec::new();
@@ -245,16 +245,16 @@ impl Pending {
         loop {
             match self.stream.read(&mut part) {
                 Ok(0) => return Some(Vec::new()),
-                Ok(n) => self.said.extend_from_slice(&part[..n]),
+                Ok(n) => self.received.extend_from_slice(&part[..n]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(_) => return Some(Vec::new()),
             }
-            if let Some(end) = self.said.iter().position(|b| *b == b'\n') {
-                let line = &self.said[..end];
+            if let Some(end) = self.received.iter().position(|b| *b == b'\n') {
+                let line = &self.received[..end];
                 return Some(line.strip_suffix(b"\r").unwrap_or(line).to_vec());
             }
-            if self.said.len() > MOST_TOKEN + 1 {
+            if self.received.len() > MOST_TOKEN + 1 {
                 return Some(Vec::new());
             }
         }

@@ -82,7 +82,7 @@ pub struct Shared {
     /// Events that no reader got.
     pub nobody: Mutex<Losses>,
     /// Bytes in memory for all queued parts.
-    pub held: AtomicUsize,
+    pub memory_bytes: AtomicUsize,
 }
 
 /// A part in the queues of readers. When the last queue drops it, it is counted as lost if no reader got all
@@ -91,28 +91,28 @@ pub struct Shared {
 pub struct QueuedPart {
     counts: Vec<EventCount>,
     len: u64,
-    held: usize,
-    taken: AtomicBool,
+    memory_bytes: usize,
+    delivered: AtomicBool,
     shared: Arc<Shared>,
 }
 
 impl QueuedPart {
     /// Returns the queue entry of a part.
     pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<QueuedPart> {
-        let held = part.held();
-        shared.held.fetch_add(held, Ordering::Relaxed);
+        let memory_bytes = part.memory_bytes();
+        shared.memory_bytes.fetch_add(memory_bytes, Ordering::Relaxed);
         Arc::new(QueuedPart {
             counts: part.counts.clone(),
             len: part.len() as u64,
-            held,
-            taken: AtomicBool::new(false),
+            memory_bytes,
+            delivered: AtomicBool::new(false),
             shared: shared.clone(),
         })
     }
 
     /// Notes that a reader got the whole part.
     pub fn take(&self) {
-        self.taken.store(true, Ordering::Relaxed);
+        self.delivered.store(true, Ordering::Relaxed);
     }
 
     /// Adds its events to the losses of a reader.
@@ -125,8 +125,8 @@ impl QueuedPart {
 
 impl Drop for QueuedPart {
     fn drop(&mut self) {
-        self.shared.held.fetch_sub(self.held, Ordering::Relaxed);
-        if !*self.taken.get_mut()
+        self.shared.memory_bytes.fetch_sub(self.memory_bytes, Ordering::Relaxed);
+        if !*self.delivered.get_mut()
             && let Ok(mut nobody) = self.shared.nobody.lock()
         {
             nobody.add(NO_READER, &self.counts, self.len);

@@ -51,7 +51,9 @@ const MAX_NOTICES: u32 = 20;
 /// Default limit of a reader's queue, bytes. Beyond it, samples are dropped.
 pub const QUEUE_BYTES: usize = 8 << 20;
 /// Smallest and largest limit of a reader's queue: one round of the drain may write 128 KiB at once.
-pub const QUEUES: [usize; 2] = [256 << 10, 1 << 30];
+const QUEUES: [usize; 2] = [256 << 10, 1 << 30];
+/// Sizes of pipes and of send buffers, bytes.
+const PIPES: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
 
 /// Options of streams.
 #[derive(Clone, Debug)]
@@ -64,6 +66,26 @@ pub struct Options {
     pub token: Option<Token>,
     /// Other machines may connect by TCP.
     pub anywhere: bool,
+}
+
+impl Options {
+    /// Returns an error for sizes out of range.
+    ///
+    /// # Errors
+    /// The option and its range.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(QUEUES[0]..=QUEUES[1]).contains(&self.queue_bytes) {
+            let problem = format!("{} is not between 256k and 1g", self.queue_bytes);
+            return Err(Error::Setting { name: "queue-size", problem });
+        }
+        match self.pipe_bytes.filter(|bytes| !PIPES.contains(bytes)) {
+            Some(bytes) => Err(Error::Setting {
+                name: "pipe-size",
+                problem: format!("{bytes} is not between 4k and 1g"),
+            }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Default for Options {

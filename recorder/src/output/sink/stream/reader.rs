@@ -52,13 +52,13 @@ pub struct Reader {
     written: usize,
     /// Bytes of the queue: in the stream, and in memory.
     waiting: usize,
-    held: usize,
+    memory_bytes: usize,
     /// Losses that have not been recorded yet.
     pub lost: Losses,
     /// Total of lost bytes and events.
     pub total_lost: (u64, u64),
     /// Bytes that the kernel accepted.
-    pub taken: u64,
+    pub accepted_bytes: u64,
 }
 
 impl Reader {
@@ -71,10 +71,10 @@ impl Reader {
             queue: VecDeque::new(),
             written: 0,
             waiting: 0,
-            held: 0,
+            memory_bytes: 0,
             lost: Losses::default(),
             total_lost: (0, 0),
-            taken: 0,
+            accepted_bytes: 0,
         }
     }
 
@@ -84,8 +84,8 @@ impl Reader {
     }
 
     /// Returns the memory that its queue uses, bytes.
-    pub fn held(&self) -> usize {
-        self.held
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// Returns its connection.
@@ -95,15 +95,15 @@ impl Reader {
 
     fn enqueue(&mut self, piece: Fragment, last_of: Option<Arc<QueuedPart>>) {
         self.waiting += piece.len();
-        self.held += piece.held();
+        self.memory_bytes += piece.held();
         self.queue.push_back(Queued { piece, last_of });
     }
 
     /// Queues a part.
-    pub fn give(&mut self, part: &Part, held: &Arc<QueuedPart>) {
+    pub fn give(&mut self, part: &Part, entry: &Arc<QueuedPart>) {
         let last = part.pieces.len().saturating_sub(1);
         for (number, piece) in part.pieces.iter().enumerate() {
-            self.enqueue(piece.clone(), (number == last).then(|| held.clone()));
+            self.enqueue(piece.clone(), (number == last).then(|| entry.clone()));
         }
     }
 
@@ -144,7 +144,7 @@ impl Reader {
     /// # Errors
     /// The reader has disconnected.
     pub fn push(&mut self) -> io::Result<bool> {
-        let before = self.taken;
+        let before = self.accepted_bytes;
         while !self.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); AT_ONCE];
             let mut count = 0;
@@ -181,18 +181,18 @@ impl Reader {
         if self.queue.is_empty() {
             self.queue.shrink_to(64);
         }
-        Ok(self.taken > before)
+        Ok(self.accepted_bytes > before)
     }
 
     fn advance(&mut self, wrote: usize) {
-        self.taken += wrote as u64;
+        self.accepted_bytes += wrote as u64;
         self.waiting -= wrote;
         self.written += wrote;
         while let Some(front) = self.queue.front().filter(|front| front.piece.len() <= self.written) {
             self.written -= front.piece.len();
-            self.held -= front.piece.held();
-            if let Some(held) = self.queue.pop_front().and_then(|front| front.last_of) {
-                held.take();
+            self.memory_bytes -= front.piece.held();
+            if let Some(entry) = self.queue.pop_front().and_then(|front| front.last_of) {
+                entry.take();
             }
         }
     }
