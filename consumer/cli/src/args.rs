@@ -72,7 +72,7 @@ Examples:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a program and record it
+    /// Run a program and record it, or record a running process
     Record(Box<crate::record::RecordArgs>),
     /// Start, stop, pause or change the recording of a running program
     #[command(after_help = crate::ctl::EXAMPLES)]
@@ -221,10 +221,10 @@ pub struct FlameArgs {
     #[arg(long, conflicts_with_all = ["total", "measure", "cpi"])]
     pub count: bool,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     pub output: PathBuf,
     /// html, svg or png [default: by the output's extension, else html]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, display_order = 2)]
     pub format: Option<PictureFormat>,
     /// SVG and PNG: draw stacks of a recording in order of time with one part per thread; merge only adjacent
     /// equal frames
@@ -268,7 +268,7 @@ pub struct FoldArgs {
     #[command(flatten)]
     pub stacks: StackArgs,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     pub output: PathBuf,
 }
 

@@ -30,10 +30,10 @@ pub struct ConvertArgs {
     #[command(flatten)]
     stacks: StackArgs,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     output: PathBuf,
     /// Output format [default: by the output's extension: .folded, .pb.gz, .otlp, .speedscope.json]
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_enum, value_name = "FORMAT", display_order = 2)]
     format: Option<Format>,
 }
 

@@ -25,7 +25,7 @@ use flightline_recorder::{
 use serde_json::{Value, json};
 
 use crate::record::{SamplingArgs, say};
-use crate::{status, targets};
+use crate::{help, status, targets};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -302,17 +302,17 @@ pub fn files(answer: &Value) -> String {
 /// `--delay`, `--duration`, `--start-on`, `--stop-on`.
 #[derive(Debug, Args)]
 pub struct ScheduleArgs {
-    /// Start recording after this time
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    delay: Option<Duration>,
-    /// Stop recording this long after it started; the program continues
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Stop recording after this time, such as 30s; the program continues
+    #[arg(long, value_name = "TIME", value_parser = duration, display_order = 4)]
     duration: Option<Duration>,
+    /// Start recording after this time
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = help::SCHEDULE)]
+    delay: Option<Duration>,
     /// Start recording when flightline receives this signal (USR1), or when this file (with a slash) appears
-    #[arg(long, value_name = "SIGNAL|FILE")]
+    #[arg(long, value_name = "SIGNAL|FILE", help_heading = help::SCHEDULE)]
     start_on: Option<flightline_recorder::schedule::Trigger>,
-    /// Stop recording at this signal or file; a signal only pauses if another one starts the recording
-    #[arg(long, value_name = "SIGNAL|FILE")]
+    /// Stop recording at this signal or file; a signal only pauses if --start-on is a signal, too
+    #[arg(long, value_name = "SIGNAL|FILE", help_heading = help::SCHEDULE)]
     stop_on: Option<flightline_recorder::schedule::Trigger>,
 }
 

@@ -18,7 +18,7 @@ use crate::select::SelectArgs;
 use crate::stacks::{For, Profile};
 use crate::svg::SvgArgs;
 use crate::talk::{self, shown};
-use crate::{Outcome, output, stacks};
+use crate::{Outcome, help, output, stacks};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -69,12 +69,15 @@ pub struct DiffArgs {
     sigma: f64,
     /// Exit with status 3 if a function grew by more than this many percentage points of the profile
     #[arg(long, value_name = "POINTS", value_parser = percent)]
+    #[arg(help_heading = help::LIMITS)]
     fail_above: Option<f64>,
     /// Fail if a function of at least 1% of the profile grew by more than this percentage
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(help_heading = help::LIMITS)]
     fail_relative: Option<f64>,
     /// Fail if the total grew by more than this percentage: as recorded, or per unit of work with --per
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(help_heading = help::LIMITS)]
     fail_total: Option<f64>,
     /// Print JSON, with the verdict
     #[arg(long)]

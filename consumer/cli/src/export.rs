@@ -21,7 +21,7 @@ use regex::Regex;
 use crate::args::usage;
 use crate::select::SampleArgs;
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, input, output, range, recover, repository, stream};
+use crate::{Outcome, help, input, output, range, recover, repository, stream};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -65,51 +65,66 @@ pub struct ExportArgs {
     events: Vec<String>,
     /// Traces: also infer spans from samples; spans of the program that would be their children are linked
     #[arg(long)]
+    #[arg(help_heading = help::INFERRED)]
     inferred: bool,
     /// Minimum duration of an inferred span
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = duration, requires = "inferred")]
+    #[arg(help_heading = help::INFERRED)]
     min_duration: Duration,
     /// Exclude these functions from inferred spans, as module or class.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]
+    #[arg(help_heading = help::INFERRED)]
     not_inferred: Vec<Regex>,
     /// Selection of samples.
     #[command(flatten)]
     samples: SampleArgs,
     /// Resource attribute, such as service.name=shop; for rows a label. Repeatable
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(help_heading = help::SENDING)]
     attributes: Vec<(String, String)>,
     /// Send this additional header, such as authorization='Bearer …'; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     headers: Vec<(String, String)>,
     /// With fluentd://: routing tag [default: flightline]
     #[arg(long, value_name = "TAG", requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     tag: Option<String>,
     /// With fluentd://: file with the shared key
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     shared_key_file: Option<PathBuf>,
     /// With https:// and grpcs://: trust the certificates in this file (PEM) [default: those of this machine]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     ca_cert: Option<PathBuf>,
     /// With https://: do not verify the receiver's certificate; an attacker in between can read and answer
     #[arg(long, requires = "send", conflicts_with = "ca_cert")]
+    #[arg(help_heading = help::SENDING)]
     insecure: bool,
     /// Streams: interval between messages
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(help_heading = help::STREAM)]
     every: Duration,
     /// Timeout of an attempt to send
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(help_heading = help::SENDING)]
     timeout: Duration,
     /// Give up a message that was not accepted for this time, which is also the maximum wait at the end
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time)]
+    #[arg(help_heading = help::SENDING)]
     patience: Duration,
     /// Maximum bytes that wait to be sent; for a stream, excess data is dropped and counted
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = bytes)]
+    #[arg(help_heading = help::SENDING)]
     queue_size: u64,
     /// Do not compress messages
     #[arg(long)]
+    #[arg(help_heading = help::SENDING)]
     no_gzip: bool,
     /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::STREAM)]
     token_file: Option<PathBuf>,
 }
 

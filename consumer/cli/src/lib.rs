@@ -25,6 +25,7 @@ mod edit;
 mod export;
 mod flame;
 mod fold;
+mod help;
 mod input;
 mod items;
 mod labelled;

@@ -22,7 +22,7 @@ use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
 use crate::svg::SvgArgs;
 use crate::talk::{self, all_shown};
-use crate::{Outcome, output, png, range, repository, spans, tracks};
+use crate::{Outcome, help, output, png, range, repository, spans, tracks};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -49,10 +49,10 @@ pub struct OffCpuArgs {
     #[command(flatten)]
     stacks: StackArgs,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     output: PathBuf,
     /// folded, html, svg or png [default: by the output's extension, else folded]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, display_order = 2)]
     format: Option<Format>,
     /// Omit waits shorter than this: 500us, 1ms; without a unit µs
     #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::micros)]
@@ -62,12 +62,15 @@ pub struct OffCpuArgs {
     most: Option<Duration>,
     /// Show only user-space frames
     #[arg(short = 'U', long)]
+    #[arg(help_heading = help::FRAMES)]
     user_only: bool,
     /// Show only kernel frames
     #[arg(short = 'K', long, conflicts_with = "user_only")]
+    #[arg(help_heading = help::FRAMES)]
     kernel_only: bool,
     /// Put a frame `-` between user-space and kernel frames
     #[arg(short, long)]
+    #[arg(help_heading = help::FRAMES)]
     delimited: bool,
     /// Show waits for a CPU instead: after a wake-up or a preemption
     #[arg(long)]
@@ -79,9 +82,11 @@ pub struct OffCpuArgs {
     /// offcpu, threadtime: also draw waits that had not ended when the recording did, with their duration
     /// until then
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     open: bool,
     /// Divide waits by the number of threads with the same name and process
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     per_thread: bool,
     /// Weigh by number of waits instead of time
     #[arg(long)]
@@ -92,15 +97,18 @@ pub struct OffCpuArgs {
     by: Option<By>,
     /// Keep only waits in spans of this trace
     #[arg(long, value_name = "ID")]
+    #[arg(help_heading = help::FILTERS)]
     trace: Option<TraceId>,
     /// chain: number of wakers on top of each other
     #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
     depth: u8,
     /// threadtime: put the thread's state at the leaves instead of at the roots
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     at_leaves: bool,
     /// Text: use nanoseconds
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     ns: bool,
     /// Appearance.
     #[command(flatten)]

@@ -18,7 +18,7 @@ use flightline_service::settings::Settings;
 use flightline_service::stored::Place;
 
 use crate::store::engine;
-use crate::{Outcome, talk};
+use crate::{Outcome, help, talk};
 
 pub mod token;
 
@@ -54,74 +54,96 @@ pub struct ServeArgs {
     /// File whose first line is the token that every request must carry [default: `token` in --dir, created
     /// if missing]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     token_file: Option<PathBuf>,
     /// File with a separate token for agents and for programs that push profiles: it is valid only for these,
     /// and the first token is not
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "no_token")]
+    #[arg(help_heading = help::SECURITY)]
     agent_token_file: Option<PathBuf>,
     /// Accept all users of this machine without a token; only on the loopback
     #[arg(long, conflicts_with = "token_file")]
+    #[arg(help_heading = help::SECURITY)]
     no_token: bool,
     /// Certificate chain (PEM): use TLS
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     tls_key: Option<PathBuf>,
     /// Additional host name of this service, besides localhost, if it has no token
     #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = help::SECURITY)]
     host: Vec<String>,
     /// Maximum duration of a run
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    #[arg(help_heading = help::LIMITS)]
     max_duration: Duration,
     /// Number of runs to keep per target; the oldest are removed
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(help_heading = help::LIMITS)]
     history_size: u64,
     /// Maximum bytes of recordings to keep per target
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     history_bytes: u64,
     /// Maximum bytes of a target's continuous profile
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     window_size: u64,
     /// Maximum age of a continuous profile
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
+    #[arg(help_heading = help::LIMITS)]
     window_age: Duration,
     /// Maximum number of concurrent runs over all targets
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(help_heading = help::LIMITS)]
     max_concurrent: u64,
     /// Maximum size of a recording
     #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     max_recording: u64,
     /// Refuse runs if less disk space is free
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     min_free: u64,
     /// Maximum number of targets
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(help_heading = help::LIMITS)]
     max_targets: u64,
     /// Interval at which agents must report; after twice that a target counts as gone
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(help_heading = help::LIMITS)]
     heartbeat: Duration,
     /// Forward agents' recordings, with labels, to this Pyroscope: http://HOST:4040 or https://HOST
     #[arg(long, value_name = "URL", value_parser = Target::pyroscope)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_pyroscope: Option<Target>,
     /// File with headers for it, one per line, such as `Authorization: Bearer …` or `X-Scope-OrgID: …`
     #[arg(long, value_name = "FILE", requires = "forward_pyroscope", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_pyroscope_headers: Option<PathBuf>,
     /// Forward agents' recordings to this receiver of OTLP profiles: http://HOST:4318, grpc://HOST:4317, with
     /// TLS https:// and grpcs://
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_otlp: Option<Target>,
     /// File with headers for it, one per line
     #[arg(long, value_name = "FILE", requires = "forward_otlp", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_otlp_headers: Option<PathBuf>,
     /// Make this profile store available on the page: a directory, or a URL such as s3://bucket/path
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: Option<OsString>,
     /// Format of the log of targets, runs and requests: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    #[arg(help_heading = help::ADVANCED)]
     log_format: LogFormat,
     /// Log level; debug includes every request
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
+    #[arg(help_heading = help::ADVANCED)]
     log_level: LogLevel,
 }
 

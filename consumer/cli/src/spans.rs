@@ -28,7 +28,7 @@ use regex::Regex;
 use crate::select::SelectArgs;
 use crate::stacks::For;
 use crate::talk::all_shown;
-use crate::{Outcome, output, stacks};
+use crate::{Outcome, help, output, stacks};
 pub use read::read_model;
 
 pub const EXAMPLES: &str = "\
@@ -66,13 +66,16 @@ pub struct SpansArgs {
     slowest: bool,
     /// Infer spans from samples: functions that ran for long within a span
     #[arg(long)]
+    #[arg(help_heading = help::INFERRED)]
     inferred: bool,
     /// Minimum duration of an inferred span
     #[arg(long, value_name = "SPAN", default_value = "0ms", requires = "inferred")]
     #[arg(value_parser = flightline_recorder::units::duration)]
+    #[arg(help_heading = help::INFERRED)]
     min_duration: Duration,
     /// Exclude matching functions from inferred spans, as class.function or library.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]
+    #[arg(help_heading = help::INFERRED)]
     not_inferred: Vec<Regex>,
     /// Flame graph: html, svg, else folded text, by the extension; `-` is folded text on standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -88,6 +91,7 @@ pub struct SpansArgs {
     select: SelectArgs,
     /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::STREAM)]
     token_file: Option<PathBuf>,
 }
 

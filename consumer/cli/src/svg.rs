@@ -9,9 +9,11 @@ use flightline_consumer::render::svg::{
     BackgroundColor, Color, Colors, MinWidth, SearchColor, StrokeColor, SvgOptions, parse_hex_color,
 };
 
+use crate::help;
+
 /// Appearance. All options but the first two apply only to SVG.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Pictures")]
+#[command(next_help_heading = help::IMAGES)]
 pub struct SvgArgs {
     /// Title [default: the name of the input]
     #[arg(long)]

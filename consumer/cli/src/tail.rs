@@ -28,7 +28,7 @@ use serde_json::json;
 use crate::output::Tame;
 use crate::signals::Signals;
 use crate::talk::{self, shown};
-use crate::{Outcome, recover};
+use crate::{Outcome, help, recover};
 use source::Source;
 use target::Family;
 
@@ -82,18 +82,22 @@ pub struct TailArgs {
     by: Option<By>,
     /// Streams: show the table by thread
     #[arg(long)]
+    #[arg(help_heading = help::STREAM)]
     per_thread: bool,
     /// Streams: show a flame graph of block characters with this many lines, root at the top, with
     /// --per-thread one tower per thread [default: 16]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "16")]
     #[arg(conflicts_with_all = ["top", "ndjson"])]
+    #[arg(help_heading = help::STREAM)]
     flame: Option<usize>,
     /// Streams: print one JSON object per line for each sample and each loss; consumer/docs/stream.md
     /// describes the fields
     #[arg(long, conflicts_with_all = ["top", "flame", "per_thread", "categories"])]
+    #[arg(help_heading = help::STREAM)]
     samples: bool,
     /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::STREAM)]
     token_file: Option<PathBuf>,
     /// Time span of the table
     #[arg(long, value_name = "SPAN", default_value = "10s")]

@@ -36,6 +36,7 @@ use flightline_recorder::{Error, labels, preload};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::help;
 use crate::record::{EMBEDDED, say};
 use crate::remote::client::Client;
 use crate::signals::Signals;
@@ -78,12 +79,15 @@ pub struct AgentArgs {
     join: String,
     /// File whose first line is the service's token
     #[arg(long, value_name = "FILE", env = JOIN[1], value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     token_file: Option<PathBuf>,
     /// Trust these certificates (PEM) for TLS instead of the usual authorities
     #[arg(long, value_name = "FILE", env = JOIN[2], value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     ca_file: Option<PathBuf>,
     /// If no thread accepts the command to start a run, interrupt a wait of the program
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     interrupt: bool,
     /// Label of the process, such as zone=eu-1 or role=jobmanager; repeatable. Service and container are
     /// detected
