@@ -22,7 +22,7 @@ pub struct ManArgs {
 
 /// Writes the manual pages of `command` and of its visible subcommands.
 pub fn run(args: &ManArgs, command: Command) -> Result<Outcome> {
-    fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
+    fs::create_dir_all(&args.dir).with_context(|| format!("cannot create {}", args.dir.display()))?;
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let version = format!("flightline {}", command.get_version().unwrap_or_default());

@@ -387,7 +387,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     if stdout && std::io::stdout().is_terminal() {
         return Err(Error::Unavailable {
             name: "output",
-            problem: "a recording is not for a terminal; pipe it on or use -o FILE".into(),
+            problem: "not writing a recording to a terminal; redirect the output, or use -o FILE".into(),
         });
     }
     if let Some(output) = &args.output {
@@ -446,7 +446,8 @@ fn conclude(
     scratch: Option<TempDir>,
 ) -> Result<u8, Error> {
     if ended.unseen {
-        say("the program was not recorded: it ended before it loaded libflightline.so, or it cannot load it");
+        say("the program was not recorded: it ended before it loaded libflightline.so, or it cannot load \
+            the library; try `flightline record -p PID`");
         return Ok(ended.code.max(1));
     }
     let drawn = match &args.flame {
@@ -457,9 +458,9 @@ fn conclude(
         let size = loss::size(ended.report.output.bytes);
         let place = match (&drawn, &scratch) {
             // The recording is removed with its folder.
-            (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),
+            (Ok(Some(picture)), Some(_)) => format!("flame graph in {}", picture.display()),
             (Ok(Some(picture)), None) => {
-                format!("{size} in {}, drawn in {}", path.display(), picture.display())
+                format!("{size} in {}, flame graph in {}", path.display(), picture.display())
             }
             _ if stdout => format!("{size} in standard output"),
             _ => format!("{size} in {}", path.display()),
@@ -468,7 +469,7 @@ fn conclude(
     }
     if let Err(error) = drawn {
         let _ = scratch.map(TempDir::keep);
-        say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
+        say(&format!("cannot draw the flame graph: {error:#}; the recording is in {}", path.display()));
         return Ok(ended.code.max(1));
     }
     // The program's status, unless it succeeded while its recording failed.
@@ -487,7 +488,7 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
     };
     Err(Error::Unavailable {
         name: "flame",
-        problem: format!("cannot draw from {what}; leave out -o, or name a file"),
+        problem: format!("cannot draw from {what}; omit -o, or give a file"),
     })
 }
 
@@ -495,12 +496,13 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
 fn check_ending(output: &Path) -> Result<(), Error> {
     let ending = output.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
     let remedy = match ending.as_str() {
-        "html" | "htm" | "svg" | "png" => format!("--flame {} draws it", output.display()),
-        "folded" | "collapsed" | "txt" | "json" => "`flightline fold` and `convert` write text".to_owned(),
+        "html" | "htm" | "svg" | "png" => format!("to draw a flame graph, use --flame {}", output.display()),
+        "folded" | "collapsed" | "txt" | "json" => {
+            "to write text, use `flightline fold` or `flightline convert`".to_owned()
+        }
         _ => return Ok(()),
     };
-    let problem =
-        format!("{} would hold a recording (JFR), not what its name says; {remedy}", output.display());
+    let problem = format!("{} has the wrong extension for a recording (.jfr); {remedy}", output.display());
     Err(Error::Unavailable { name: "output", problem })
 }
 
@@ -511,7 +513,7 @@ fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     if args.output.as_deref() == Some(Path::new("-")) {
         return Err(Error::Unavailable {
             name: "flame",
-            problem: "cannot draw what goes to standard output; use -o FILE, or `| flightline flame -`"
+            problem: "cannot draw a recording that goes to standard output; use -o FILE, or pipe it to `flightline flame -`"
                 .into(),
         });
     }
@@ -537,7 +539,7 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     }
     if args.verbose {
         say(&format!(
-            "{} processes, {} threads, {} events, {} chunks, {} CPU ms of our own",
+            "{} processes, {} threads, {} events, {} chunks; CPU time of the recorder: {} ms",
             report.processes,
             report.threads,
             report.output.events,

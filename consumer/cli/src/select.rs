@@ -221,7 +221,7 @@ pub struct Counters {
 pub fn counters(text: &str) -> Result<Counters, String> {
     let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
     let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
-    counters.ok_or_else(|| "give the names of two counters, as cycles,instructions".into())
+    counters.ok_or_else(|| "give the names of two counters, such as cycles,instructions".into())
 }
 
 /// Parses `KEY=VALUE`.

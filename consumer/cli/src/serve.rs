@@ -24,15 +24,17 @@ pub mod token;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline serve --profiling --local                                for what runs on this machine; prints the link to its page
-  flightline agent --join http://127.0.0.1:7070 -p redis-server       a process that can then be profiled from the page
+  flightline serve --profiling --local                                profile processes of this machine; prints the URL
+  flightline agent --join http://127.0.0.1:7070 -p redis-server       add a process as a target
   flightline remote targets; flightline remote profile redis-server --duration 30s -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
-  flightline serve --store DIR                                        the page also asks a store (flightline store add)
+  flightline serve --store DIR                                        show a profile store (flightline store add)
   flightline serve --profiling --listen 0.0.0.0:7070 --token-file token --tls-cert cert.pem --tls-key key.pem
 
-Without --profiling nothing can be asked for: the page then says so. Every request needs the token of the service, which is made at the \
-first start and kept in the service's directory; the printed link has it, and `agent` and `remote` of the same user find it. GET /openapi.json describes all paths; /metrics is for Prometheus, /healthz and /readyz for who keeps it running.";
+Without --profiling, profiles cannot be requested. Every request needs the service's token. It is \
+created at the first start and stored in the service's directory. The printed URL contains it; \
+`flightline agent` and `flightline remote` find it if they run as the same user. GET /openapi.json \
+describes the API. /metrics is for Prometheus; /healthz and /readyz are for health checks.";
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -165,7 +167,7 @@ enum LogLevel {
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
     if args.no_token && !args.listen.ip().is_loopback() {
         bail!(
-            "{} can be reached from other machines: --no-token is only for the loopback, such as --listen 127.0.0.1:{}",
+            "other machines can reach {}; --no-token is only allowed on the loopback, such as --listen 127.0.0.1:{}",
             args.listen,
             args.listen.port()
         );
@@ -173,10 +175,10 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     let tls =
         args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificate, key)| Tls { certificate, key });
     if tls.is_none() && !args.listen.ip().is_loopback() && !args.is_json() {
-        talk::warning("without --tls-cert the token and all recordings can be read on their way");
+        talk::warning("without --tls-cert, the token and all recordings are sent unencrypted");
     }
     if args.heartbeat < Duration::from_secs(1) {
-        bail!("--heartbeat is a second or more");
+        bail!("--heartbeat must be at least 1s");
     }
     let log = args.log().context("cannot write a log")?;
     let as_json = args.is_json();
@@ -203,7 +205,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     }
     if agent_token.is_some() && agent_token == token {
         bail!(
-            "--agent-token-file and --token-file have the same token: agents and viewers then have the same rights"
+            "--agent-token-file and --token-file contain the same token, which would give agents and \
+             viewers the same rights; use different tokens"
         );
     }
     let settings = Settings {
@@ -234,7 +237,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
             return;
         }
         unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
-        let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
+        let off =
+            if args.profiling { "" } else { "; on-demand profiling is off, enable it with --profiling" };
         // The terminal of the user who started the service may show the token; a log of the machine must not
         // contain it.
         let link = match (&token, &token_file) {
@@ -264,9 +268,7 @@ impl ServeArgs {
             let Some(target) = target else { continue };
             let headers = file.as_deref().map(headers).transpose()?.unwrap_or_default();
             if !headers.is_empty() && !target.is_encrypted() && !self.is_json() {
-                talk::warning(format_args!(
-                    "headers for {target} can be read on their way, as it is not https://"
-                ));
+                talk::warning(format_args!("headers for {target} are sent unencrypted; use https://"));
             }
             all.push(To::new(kind, target.clone(), headers));
         }
@@ -278,7 +280,10 @@ impl ServeArgs {
         let Some(store) = &self.store else { return Ok(None) };
         let is_url = store.to_str().is_some_and(|store| store.contains("://"));
         if !is_url && !Path::new(store).is_dir() {
-            bail!("--store: there is no directory {}; `flightline store add` makes a store", store.display());
+            bail!(
+                "--store: directory {} does not exist; create a store with `flightline store add`",
+                store.display()
+            );
         }
         Ok(Some(Place::new(engine()?, store.clone())))
     }
@@ -307,7 +312,7 @@ impl ServeArgs {
         if !self.local {
             return Ok(None);
         }
-        let program = std::env::current_exe().context("cannot find our own command")?;
+        let program = std::env::current_exe().context("cannot find the flightline program")?;
         let mut arguments: Vec<OsString> = vec!["agent".into()];
         if let Some(file) = self.agent_token_file.as_deref().or(token_file) {
             arguments.extend(["--token-file".into(), file.into()]);
@@ -332,7 +337,7 @@ fn headers(path: &Path) -> Result<Vec<(String, String)>> {
         match line.split_once(':') {
             Some((name, value)) => headers.push((name.trim().to_lowercase(), value.trim().to_owned())),
             // Do not print the line, which may contain a secret.
-            None => bail!("{}: line {number} is no header: write `Name: value`", path.display()),
+            None => bail!("{}: line {number} is not a header; write `Name: value`", path.display()),
         }
     }
     Ok(headers)

@@ -88,7 +88,7 @@ fn interval(answer: &Value) -> Option<String> {
     let (asked, now) = (ms("periodNs")?, ms("samplingPeriodNs")?);
     let mut text = format!("{now:.3} ms of CPU time");
     if now > asked {
-        let _ = write!(text, ", {asked:.3} ms asked for: each sample stands for what it covers");
+        let _ = write!(text, ", {asked:.3} ms requested; the weights of samples are adjusted");
     }
     if let Some(budget) = answer["budget"].as_f64() {
         let _ = write!(text, "; budget {}", percent(budget));
@@ -108,7 +108,7 @@ fn cost(answer: &Value) -> Option<String> {
     }
     let _ = write!(
         text,
-        " {} of that at any rate; reading symbols {}",
+        " {} of that at any sampling rate; reading symbols {}",
         time(&cost["fixed"]),
         time(&cost["symbols"])
     );

@@ -106,7 +106,7 @@ enum Side {
 fn package(text: &str) -> Result<String, String> {
     let name = text.trim_end_matches(".*").replace('/', ".");
     let is_part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
-    if name.split('.').all(is_part) { Ok(name) } else { Err("give a Java package, as com.acme".into()) }
+    if name.split('.').all(is_part) { Ok(name) } else { Err("give a Java package, such as com.acme".into()) }
 }
 
 fn color(text: &str) -> Result<Color, String> {

@@ -87,9 +87,7 @@ impl Orders {
             Ok(numbered) => numbered.command,
             // A command of another version; later ones are still processed.
             Err(error) => {
-                return run.map(|run| {
-                    (run, format!("This agent does not understand what it is asked for: {error}."))
-                });
+                return run.map(|run| (run, format!("This agent does not understand the command: {error}.")));
             }
         };
         match command {
@@ -128,12 +126,12 @@ impl Orders {
     /// another.
     fn no_room(&self) -> Option<String> {
         if self.over {
-            return Some("The process has ended, or its agent.".into());
+            return Some("The process or its agent has ended.".into());
         }
         let mut all = self.line.iter().map(|(_, running)| running).chain(&self.current);
         match all.find(|running| !running.is_ending()) {
-            Some(other) => Some(format!("The agent still records run {}.", other.run)),
-            None if self.line.len() >= IN_LINE => Some("The agent still ends other runs.".into()),
+            Some(other) => Some(format!("The agent is still recording run {}.", other.run)),
+            None if self.line.len() >= IN_LINE => Some("The agent is still finishing other runs.".into()),
             None => None,
         }
     }
