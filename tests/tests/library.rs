@@ -53,7 +53,7 @@ fn refused_where_the_process_is_recorded_already() {
     let stderr = &recorded.finished.stderr;
     assert_eq!(recorded.finished.code(), 1, "{stderr}");
     assert!(
-        stderr.contains("record_self: cannot record this process: it is being recorded already"),
+        stderr.contains("record_self: cannot record this process: it is already being recorded"),
         "{stderr}"
     );
     assert!(!inner.exists());

@@ -77,7 +77,7 @@ fn who_does_not_wait_for_a_daemon_is_told_that_it_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["daemon", "60000"]).expect_success("record");
     signal(number(&done, "daemon "), libc::SIGKILL);
-    assert!(done.stderr.contains("--wait records until"), "{}", done.stderr);
+    assert!(done.stderr.contains("use --wait to record until"), "{}", done.stderr);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn other_sites_other_names_and_strangers_are_refused() {
     let mut everywhere = Command::new(flightline());
     everywhere.args(["serve", "--no-token", "--listen", "0.0.0.0:0", "--dir"]).arg(token.path());
     let done = run(&mut everywhere, LIMIT);
-    assert!(done.code() == 1 && done.stderr.contains("only for the loopback"), "{}", done.stderr);
+    assert!(done.code() == 1 && done.stderr.contains("only allowed on the loopback"), "{}", done.stderr);
 }
 
 /// A service without a given token creates one, also on the loopback, where every user of the machine could
@@ -141,7 +141,7 @@ fn a_token_that_others_can_write_is_refused() {
         .arg("--dir")
         .arg(folder.path());
     let done = run(&mut command, LIMIT);
-    assert!(done.code() == 1 && done.stderr.contains("others can write this file"), "{}", done.stderr);
+    assert!(done.code() == 1 && done.stderr.contains("other users can write the token file"), "{}", done.stderr);
 }
 
 /// The agents that a service starts get its token.
@@ -208,7 +208,7 @@ fn agents_and_shells_come_encrypted_and_find_a_new_token() {
     for (options, why) in [
         (&ours[2..], "certificate"),
         (&ours[..2], "--token-file"),
-        (&["--ca-file", token.as_str()], "no certificate in it"),
+        (&["--ca-file", token.as_str()], "contains no certificate"),
     ] {
         let refused = remote(options, &["targets"]);
         assert!(refused.code() != 0 && refused.stderr.contains(why), "{why}: {}", refused.stderr);
@@ -248,7 +248,7 @@ fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
     assert!(whole.len() < 100 << 10);
     let (status, run) = upload(&whole[..whole.len() - 7]);
     assert!(
-        status == 422 && run["message"].as_str().unwrap().contains("no whole recording"),
+        status == 422 && run["message"].as_str().unwrap().contains("incomplete recording"),
         "{status} {run}"
     );
     let (status, run) = upload(&vec![0; 200 << 10]);
@@ -342,7 +342,7 @@ fn the_list_of_targets_waits_for_no_agent() {
     // up.
     eprintln!("answered in {:?}", began.elapsed());
     let run = service.ended(&id);
-    assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not heard of"), "{run}");
+    assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not seen since"), "{run}");
 }
 
 /// Joins as an agent that then does nothing; returns the service's name for it.

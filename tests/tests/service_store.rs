@@ -32,7 +32,7 @@ fn a_store_is_asked_by_the_command_that_is_named() {
     let answer = send(without.port, "GET", "/v1/store", &[], b"");
     assert_eq!(
         (answer.status, &*answer.sentence()),
-        (404, "There is no store; start the service with --store DIR.")
+        (404, "The service has no profile store; start it with --store DIR.")
     );
 }
 

@@ -41,8 +41,7 @@ const FLAME_EXAMPLES: &str = "\
 Examples:
   flightline flame run.jfr -o flame.html
   flightline flame run.jfr --threads -o threads.svg             one tower per thread
-  flightline flame run.jfr --measure cpu,wall,alloc -o all.html one page with a choice of CPU time, \
-      wall-clock time and bytes
+  flightline flame run.jfr --measure cpu,wall,alloc -o all.html one page for CPU time, wall-clock time, bytes
   flightline flame run.jfr --measure cycles,page-faults -o x.svg  x.cycles.svg and x.page-faults.svg
   flightline flame run.jfr --cpi -o cpi.html                    cycles, coloured by cycles per instruction
   perf record -e cycles,instructions -g ./prog; perf script | flightline flame - --cpi -o cpi.svg

@@ -488,7 +488,7 @@ mod tests {
         for graph in GRAPHS {
             let text = warnings(&seen, graph).concat();
             assert!(
-                text.starts_with("9 records of the scheduler and intervals were lost, 40 intervals were"),
+                text.starts_with("9 scheduler records and intervals were lost, 40 intervals were"),
                 "{text}"
             );
             assert_eq!(text.contains("--off-cpu-ring"), graph == Graph::OffCpu, "{text}");

@@ -73,7 +73,7 @@ More examples:
   flightline record --repository /var/lib/fl --label zone=eu-1 --wait -- ./start-daemon
   flightline record -o - -- python3 script.py | flightline flame - -o x.svg
 
-The last line of output counts CPU-time events. If the number of sampled stacks differs, it follows as `(254 taken)`: \
+The last line of output counts CPU-time events. If the number of sampled stacks differs, it follows as `(254 stacks sampled)`: \
 a late sample represents several events.
 
 SIGINT and SIGTERM finish the recording; a second signal ends it immediately.

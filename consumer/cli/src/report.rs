@@ -144,7 +144,7 @@ fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) ->
             Ok(Some(html)) => html,
             Ok(None) => continue,
             Err(error) => {
-                talk::warning(format_args!("no flame graph of {event}: {error:#}"));
+                talk::warning(format_args!("cannot draw the flame graph of {event}: {error:#}"));
                 continue;
             }
         };

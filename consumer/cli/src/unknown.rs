@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn missing_files_are_reported_as_files() {
-        assert_eq!(hint("run.jfr").unwrap(), "run.jfr: there is no such file, and no command of this name");
+        assert_eq!(hint("run.jfr").unwrap(), "run.jfr is neither an existing file nor a command");
         assert!(hint("analyze").unwrap().contains("`flightline report FILE`"));
         assert_eq!(hint("flam"), None);
     }

@@ -62,7 +62,7 @@ fn what_is_exported_to_opentelemetry_is_read_again() {
     let several = flightline(&["fold", path]);
     assert!(!several.status.success());
     let told = String::from_utf8_lossy(&several.stderr).into_owned();
-    assert!(told.contains("name one with -e: ") && told.contains("cpu") && told.contains("wall"), "{told}");
+    assert!(told.contains("select one with -e: ") && told.contains("cpu") && told.contains("wall"), "{told}");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn selecting_is_the_same_for_all() {
     }
     assert!(
         String::from_utf8_lossy(&flightline(&["fold", &file, "--min-width", "3px"]).stderr)
-            .contains("for SVG")
+            .contains("applies to SVG")
     );
     assert!(
         String::from_utf8_lossy(&flightline(&["convert", &file, "-o", "x.json"]).stderr).contains("--format")

@@ -140,7 +140,7 @@ fn conversions_select_the_samples_that_fold_selects() {
 fn enabled_events_that_did_not_happen_are_named() {
     let said = stderr(&["view", "pinned-threads", &recording("jdk21-zgc.jfr")]);
     assert!(
-        said.contains("jdk.VirtualThreadPinned") && said.contains("enabled, and none happened"),
+        said.contains("jdk.VirtualThreadPinned") && said.contains("enabled, but none occurred"),
         "{said}"
     );
     // For an event that was not enabled, the command that records it.

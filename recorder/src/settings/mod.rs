@@ -59,7 +59,7 @@ impl Spans {
             "off" => Ok(Spans::Off),
             "sampled" => Ok(Spans::Sampled),
             "all" => Ok(Spans::All),
-            _ => Err(format!("{text:?} is none of sampled, all, off")),
+            _ => Err(format!("{text:?} is not sampled, all or off")),
         }
     }
 
@@ -312,7 +312,7 @@ impl Settings {
         let nothing = !self.recordable_from_outside() && self.off_cpu.is_none();
         match self.unseen_from_outside() {
             Some(problem) if !others && (nothing || !self.best_effort) => wrong(problem),
-            None if nothing && !others => wrong("nothing to record is selected".into()),
+            None if nothing && !others => wrong("no events selected".into()),
             unseen => {
                 unseen.iter().for_each(|notice| say(notice));
                 Ok(())
@@ -428,20 +428,20 @@ impl Settings {
             let range = Duration::from_millis(1)..=second;
             hold(range.contains(&wall), "event", || format!("wall@{}", between(wall, &range)))?;
             hold(self.engine != Engine::ProcessTimer, "event", || {
-                "itimer does not tell how long each thread ran, which wall needs: record cpu or ctimer with wall".into()
+                "itimer does not measure the CPU time of threads, which wall needs; record cpu or ctimer with wall".into()
             })?;
         }
         let range = Duration::from_millis(10)..=Duration::from_secs(600);
         hold(range.contains(&self.flush), "flush", || between(self.flush, &range))?;
         hold(self.live_interval >= second, "live-interval", || {
-            format!("{:?} is less than a second, which is as often as it can be told", self.live_interval)
+            format!("{:?} is too short; give at least 1s", self.live_interval)
         })?;
         hold(!self.addresses || self.records_lines(), "addresses", || {
             "with --aggregate, addresses need --aggregate-lines".into()
         })?;
         let Some(time) = self.aggregate else { return Ok(()) };
         hold(self.wall.is_none(), "aggregate", || {
-            "does not go with wall, whose events look the same".into()
+            "cannot be combined with wall, because both write the same event type".into()
         })?;
         let range = second..=Duration::from_secs(3600);
         hold(range.contains(&time), "aggregate", || between(time, &range))

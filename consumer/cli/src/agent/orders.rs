@@ -265,7 +265,7 @@ mod tests {
     fn a_second_run_is_refused_while_one_records() {
         let mut orders = Orders::default();
         orders.take(start(1, "a"));
-        let sentence = Some(("b".to_owned(), "The agent still records run a.".to_owned()));
+        let sentence = Some(("b".to_owned(), "The agent is still recording run a.".to_owned()));
         assert_eq!(orders.take(start(2, "b")), sentence, "not begun yet");
         let (_, a) = orders.next().unwrap();
         assert!(orders.take(start(3, "c")).is_some());

@@ -208,7 +208,7 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
         Action::Get(get) => {
             let format = get.format.or_else(|| get.output.as_ref().and_then(|path| by_name(path)));
             let Some(format) = format else {
-                bail!("say in which --format: html, jfr, folded, pprof or otlp");
+                bail!("give --format: html, jfr, folded, pprof or otlp");
             };
             let output = get.output.clone().unwrap_or_else(|| PathBuf::from("-"));
             fetch(&client, &get.run, format, get.event.as_deref(), &output, get.force)
@@ -361,9 +361,9 @@ fn save(client: &Client, path: &str, output: &std::path::Path, force: bool) -> R
     }
     let (mut file, length) = client.file(path)?;
     let mut whole = Vec::new();
-    std::io::Read::read_to_end(&mut file, &mut whole).context("the answer broke off")?;
+    std::io::Read::read_to_end(&mut file, &mut whole).context("the response was cut off")?;
     if length.is_some_and(|length| length != whole.len() as u64) {
-        bail!("the answer broke off");
+        bail!("the response was cut off");
     }
     if output::is_stdout(output) {
         output::document(output, &whole)?;

@@ -140,15 +140,15 @@ mod tests {
         }
         assert_eq!(
             asked.told(0),
-            "they were asked for (--block-io, --syscall-io=10ms), but none exceeded the threshold"
+            "they were enabled (--block-io, --syscall-io=10ms), but none exceeded the threshold"
         );
         asked.shorter = 7;
         assert!(asked.told(3).ends_with(
-            "none exceeded the threshold, 7 took less; 3 were lost, flightline summary tells why"
+            "none exceeded the threshold, 7 were shorter; 3 were lost, `flightline summary` lists the causes"
         ));
         let mut asked = Asked::default();
         asked.setting("engines", "cpu@99hz,io@5ms");
         assert!(asked.told(0).contains("(-e io@5ms)"));
-        assert_eq!(Asked::default().told(0), "they were asked for, but there were none");
+        assert_eq!(Asked::default().told(0), "they were enabled, but there were none");
     }
 }
