@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(report.advice_on_stacks(), None);
         report.stacks.cut_copies = 300;
         let advice = report.advice_on_stacks().unwrap();
-        assert!(advice.starts_with("30 % of stacks are cut ") && advice.contains(" 62 KiB: "), "{advice}");
+        assert!(advice.starts_with("30 % of stacks are cut ") && advice.contains(" 62 KiB. "), "{advice}");
         assert!(advice.contains("`flightline record -- PROGRAM`") && !advice.contains("-F"), "{advice}");
         report.stacks.copied_bytes = 20 << 10;
         assert!(report.advice_on_stacks().is_some_and(|advice| advice.contains("a lower rate (-F)")));

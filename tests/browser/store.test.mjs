@@ -178,7 +178,7 @@ test("a share over time is a line for each group and a table", async () => {
 test("what the store says against it is told, and the next question is asked all the same", async () => {
   const page = await open("#view=flame&service=api");
   await picture(page);
-  for (const [status, sentence] of [[503, "The store is busy with other queries; retry later."], [422, "The query failed: no sample is one where x."], [504, "The store did not answer within 60 s."]]) {
+  for (const [status, sentence] of [[503, "The store is busy with other queries; retry later."], [422, "The query failed: no sample is one where x."], [504, "The query did not finish within 60 s."]]) {
     service.fault = ({ path }) => path === "/v1/store/flame" ? [status, { errors: [sentence] }] : null;
     await page.click("#ask");
     await told(page, sentence);

@@ -319,7 +319,10 @@ fn what_runs_already_is_recorded_from_outside() {
     signal(agent.id(), libc::SIGTERM);
     let last = recorded(&stub, "last");
     only(&last.recording, "during");
-    assert_eq!((last.ended.as_str(), gone(&stub).as_str()), ("its agent was stopped", "its agent was stopped"));
+    assert_eq!(
+        (last.ended.as_str(), gone(&stub).as_str()),
+        ("its agent was stopped", "its agent was stopped")
+    );
     assert_eq!(wait(&mut agent, LIMIT, "the agent's end").code(), Some(0));
     victim.end(0);
     until(LIMIT, "temporary files to be removed", || {

@@ -65,7 +65,8 @@ fn a_budget_makes_samples_rarer_and_heavier() {
     });
     assert!(status["cost"]["handlers"].as_f64().unwrap() > 0.0, "{status}");
     let plain = plain_status(victim.pid);
-    for part in ["requested", "; budget 0.010 %", "of CPU time in the last second, ", "at any sampling rate"] {
+    for part in ["requested", "; budget 0.010 %", "of CPU time in the last second, ", "at any sampling rate"]
+    {
         assert!(plain.contains(part), "{part}: {plain}");
     }
     victim.work("resumed", 2000);

@@ -101,7 +101,11 @@ fn every_torn_prefix_is_read_by_the_jdk() {
                 continue;
             }
             // A prefix without all constants that its events need is reported.
-            assert!(done.status.success() || done.stderr.contains("of all events are missing"), "{}", done.stderr);
+            assert!(
+                done.status.success() || done.stderr.contains("of all events are missing"),
+                "{}",
+                done.stderr
+            );
             let size = fs::metadata(&out).unwrap().len();
             assert!(size >= before, "{name}: {size} bytes of a prefix of {cut}, {before} of a shorter one");
             before = size;

@@ -141,7 +141,11 @@ fn a_token_that_others_can_write_is_refused() {
         .arg("--dir")
         .arg(folder.path());
     let done = run(&mut command, LIMIT);
-    assert!(done.code() == 1 && done.stderr.contains("other users can write the token file"), "{}", done.stderr);
+    assert!(
+        done.code() == 1 && done.stderr.contains("other users can write the token file"),
+        "{}",
+        done.stderr
+    );
 }
 
 /// The agents that a service starts get its token.
@@ -342,7 +346,10 @@ fn the_list_of_targets_waits_for_no_agent() {
     // up.
     eprintln!("answered in {:?}", began.elapsed());
     let run = service.ended(&id);
-    assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not seen since"), "{run}");
+    assert!(
+        run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not seen since"),
+        "{run}"
+    );
 }
 
 /// Joins as an agent that then does nothing; returns the service's name for it.

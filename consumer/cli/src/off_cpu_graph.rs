@@ -471,7 +471,7 @@ mod tests {
     fn a_note_is_printed_by_the_graphs_that_it_concerns() {
         let seen = Seen { open: 3, involuntary: 5_000_000, without_waker: 2, ..Seen::default() };
         assert_eq!(noted(&seen, "3 threads were still waiting"), [Graph::OffCpu, Graph::Time]);
-        assert_eq!(noted(&seen, "0.005 s in which threads were preempted"), [Graph::OffCpu]);
+        assert_eq!(noted(&seen, "0.005 s of preemption are not drawn"), [Graph::OffCpu]);
         assert_eq!(
             noted(&seen, "2 of 2 sleeps have no known waker"),
             [Graph::Wakeup, Graph::OffWake, Graph::Chain]

@@ -222,7 +222,10 @@ mod tests {
         assert_eq!(of(root.path(), Some(Bound::FromEnd(12))), [b.join("z.jfr"), a.join("y.jfr")]);
         let empty = tempfile::tempdir().unwrap();
         assert!(
-            expand(&[empty.path().to_owned()], None).unwrap_err().to_string().contains("contains no recordings")
+            expand(&[empty.path().to_owned()], None)
+                .unwrap_err()
+                .to_string()
+                .contains("contains no recordings")
         );
     }
 }

@@ -99,7 +99,11 @@ fn no_picture_is_what_its_name_does_not_say() {
         }
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}: {}", told(&output));
-        assert!(told(&output).contains("the name of a flame graph must end in"), "{args:?}: {}", told(&output));
+        assert!(
+            told(&output).contains("the name of a flame graph must end in"),
+            "{args:?}: {}",
+            told(&output)
+        );
         assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{args:?}");
     }
     // An explicit format permits it.

@@ -187,7 +187,10 @@ mod tests {
 
     #[test]
     fn permission_error_names_the_permitted_users() {
-        assert!(refused("init", 1, 0, 1000).ends_with("belongs to user 0; run flightline as that user or as root"));
+        assert!(
+            refused("init", 1, 0, 1000)
+                .ends_with("belongs to user 0; run flightline as that user or as root")
+        );
         for (us, instead) in [(0, "CAP_SYS_PTRACE"), (1000, "run flightline as root")] {
             let told = refused("x", 7, 1000, us);
             assert!(told.contains("/proc/7/maps: permission denied") && told.contains(instead), "{told}");

@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(of(Mode::Cpu, "perf", ""), Default::default());
         assert_eq!(of(Mode::Cpu, "perf from outside", ""), Default::default());
         let table = [
-            ("timer", "", "CPU (timer)", "not to be had, for a reason."),
+            ("timer", "", "CPU (timer)", "not available: for a reason."),
             ("perf-user with timer", "", "CPU (kernel not seen)", "perf_event_paranoid"),
             (
                 "perf from outside without stacks of the kernel",

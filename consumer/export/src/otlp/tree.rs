@@ -226,7 +226,7 @@ mod tests {
         tables.string_table.extend(["cpu", "nanoseconds", "b"].map(str::to_owned));
         both.resource_profiles[0].scope_profiles[0].profiles.push(other);
         let error = unpacked(&both, &[]).unwrap_err().to_string();
-        assert!(error.contains("name one with -e: cpu, samples"), "{error}");
+        assert!(error.contains("select one with -e: cpu, samples"), "{error}");
         assert_eq!(unpacked(&both, &["cpu"]).unwrap().unwrap().1, "ns");
         assert!(unpacked(&both, &["wall"]).unwrap_err().to_string().contains("no profile of wall"));
     }

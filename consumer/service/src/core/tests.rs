@@ -368,7 +368,7 @@ fn a_group_has_a_run_for_each_target() {
     let statuses: Vec<Status> = runs.iter().map(|run| run.status).collect();
     let (r, f) = (Status::Running, Status::Failed);
     assert_eq!(statuses, [r, r, f, r, r, f]);
-    assert_eq!(runs[2].message, "redis-server is gone: exit status 1.");
+    assert_eq!(runs[2].message, "redis-server has ended: exit status 1.");
     assert_eq!(bench.core.all(Some(&group)).unwrap().len(), 5);
 }
 

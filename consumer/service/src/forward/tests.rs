@@ -187,7 +187,7 @@ fn what_a_receiver_refuses_is_not_sent_again_and_told() {
         forward.look();
         log.flush();
         let lines: String = told.try_iter().collect();
-        assert!(lines.contains(&format!("answers {status}")) && lines.contains(kind.name()), "{lines}");
+        assert!(lines.contains(&format!("returned {status}")) && lines.contains(kind.name()), "{lines}");
         assert!(!lines.contains("secret"), "{lines}");
     }
 }

@@ -110,7 +110,10 @@ fn events_are_offered_that_can_be_asked_for() {
     let all = offered("off-cpu/off_cpu.jfr");
     assert_eq!(all[..3], ["cpu", "offcpu", "threadtime"], "{all:?}");
     let refused = made(Format::Html, &[open("recordings/flightline.jfr")], &of("lock", false)).unwrap_err();
-    assert!(refused.to_string().starts_with("The recording has no lock events; choose one of cpu"), "{refused}");
+    assert!(
+        refused.to_string().starts_with("The recording has no lock events; choose one of cpu"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -95,12 +95,12 @@ async fn what_the_command_says_is_told() {
         ),
         ("printf 'error: a\\033[31m\\nb.\\n' >&2; exit 2", 422, "The query failed: a?[31m b."),
         ("exit 1", 422, "The query failed: no error message."),
-        ("kill -9 $$", 500, "flightline-sql was killed, probably because it ran out of memory; select fewer samples."),
         (
-            "kill -6 $$",
+            "kill -9 $$",
             500,
-            "flightline-sql failed (signal: 6 (SIGABRT)); see the log of the service.",
+            "flightline-sql was killed, probably because it ran out of memory; select fewer samples.",
         ),
+        ("kill -6 $$", 500, "flightline-sql failed (signal: 6 (SIGABRT)); see the log of the service."),
     ] {
         let bench = Bench::new(script);
         let fault = bench.stored().ask(&flame("x")).await.unwrap_err();

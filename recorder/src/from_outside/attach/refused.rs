@@ -96,7 +96,7 @@ mod tests {
             (libc::EPERM, facts(Some(1000), 1000, false, Some(2)), "CAP_PERFMON"),
             (libc::EPERM, facts(Some(0), 0, false, Some(2)), "CAP_SYS_PTRACE"),
             (libc::EMFILE, facts(Some(0), 0, false, None), "ulimit -n"),
-            (libc::ESRCH, facts(None, 0, false, None), "no process 7 any more"),
+            (libc::ESRCH, facts(None, 0, false, None), "process 7 has ended"),
         ];
         for (errno, facts, expected) in table {
             let text = text(&facts, &io::Error::from_raw_os_error(errno));
