@@ -26,7 +26,7 @@ const WALK_END_NAMES: [&str; WALK_ENDS] = [
     "no unwind information",
     "unreadable stack",
     "no progress",
-    "unwind information not understood",
+    "unsupported unwind information",
     "took too long",
     "copied part of the stack too short",
     "unknown",

@@ -171,7 +171,7 @@ impl Report {
         let name = engine_name(code);
         match errno {
             0 if code == engine::PERF && self.cpu.by_timer > 0 => {
-                format!("{name}, timer for {} samples of threads that often wait", self.cpu.by_timer)
+                format!("{name}, timer for {} samples of threads that wait often", self.cpu.by_timer)
             }
             0 => name.to_owned(),
             e => format!("{name} (perf_event_open refused: {})", nix::errno::Errno::from_raw(e).desc()),
@@ -208,7 +208,7 @@ impl fmt::Display for Report {
         // timer makes it differ.
         write!(f, "{}", count(output.events, "sample"))?;
         if output.events.abs_diff(cpu.samples) > (cpu.samples / 50).max(3) {
-            write!(f, " ({} taken)", cpu.samples)?;
+            write!(f, " ({} stacks sampled)", cpu.samples)?;
         }
         write!(f, ", {} CPU time", seconds(cpu.cpu_ns))?;
         let lost: Vec<String> = cpu
@@ -296,10 +296,11 @@ impl StackTotals {
             return None;
         }
         let lower_rate =
-            if self.copied_bytes < LARGEST_COPY { ", with a lower -F larger parts are copied" } else { "" };
+            if self.copied_bytes < LARGEST_COPY { "; a lower rate (-F) copies larger parts" } else { "" };
         Some(format!(
-            "{:.0} % of stacks are cut because they are longer than the copied part of {} KiB: `flightline record -- PROGRAM` walks whole \
-             stacks (not of static programs){lower_rate}, and programs built with optimisation or with frame pointers need less \
+            "{:.0} % of stacks are cut because they are longer than the copied part of {} KiB. \
+             `flightline record -- PROGRAM` records whole stacks (not of static programs){lower_rate}; \
+             programs built with optimisation or with frame pointers need smaller parts \
              (-fno-omit-frame-pointer, in Rust -C force-frame-pointers=yes)",
             100.0 * self.cut_copies as f64 / self.walked as f64,
             self.copied_bytes >> 10,
@@ -316,13 +317,14 @@ impl TracepointTotals {
         }
         Some(match self.settings.as_ref().is_some_and(|traced| traced.all) {
             true => {
-                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
-                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers), \
-                 -p selects single programs"
+                "over 10 % of the kernel's records were lost; `flightline summary` lists the causes. Try \
+                 a higher --off-cpu-rate, a larger ring (--off-cpu-ring 64M), stacks by frame pointers \
+                 (--off-cpu-stack 0), or single programs (-p)"
             }
             false => {
-                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
-                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers)"
+                "over 10 % of the kernel's records were lost; `flightline summary` lists the causes. Try \
+                 a higher --off-cpu-rate, a larger ring (--off-cpu-ring 64M), or stacks by frame \
+                 pointers (--off-cpu-stack 0)"
             }
         })
     }
@@ -363,12 +365,12 @@ fn seconds(ns: u64) -> String {
 /// Returns the message that a program could not be recorded.
 pub(crate) fn unrecorded(path: &str, why: u32, parent: u32) -> String {
     let (what, instead) = match why {
-        reason::STATIC => ("is statically linked", "use perf record, or link it dynamically"),
+        reason::STATIC => ("is statically linked", "link it dynamically, or use perf record"),
         reason::SETUID => {
             ("is set-user-id, set-group-id or has file capabilities", "record a copy without them")
         }
-        reason::FOREIGN => ("is for another architecture", "record it with a flightline built for that"),
-        reason::OTHER_LIBC => ("uses another C library", "record it with a flightline built for that"),
+        reason::FOREIGN => ("is for another architecture", "record it with a flightline built for it"),
+        reason::OTHER_LIBC => ("uses another C library", "record it with a flightline built for it"),
         reason::ENVIRONMENT => (
             "was executed with an environment without LD_PRELOAD",
             "keep LD_PRELOAD and FLIGHTLINE_SESSION, or record as root",
@@ -428,9 +430,9 @@ mod tests {
         assert!(report.advice().is_some_and(|said| said.contains("--off-cpu-ring")));
         report.tracepoints.off_cpu = None;
         report.output.events = 1;
-        assert!(report.to_string().starts_with("1 sample (200 taken)"), "{report}");
+        assert!(report.to_string().starts_with("1 sample (200 stacks sampled)"), "{report}");
         report.output.events = 1990;
-        assert!(report.to_string().starts_with("1990 samples (200 taken), 2.02 s"), "{report}");
+        assert!(report.to_string().starts_with("1990 samples (200 stacks sampled), 2.02 s"), "{report}");
     }
     #[test]
     fn tracepoint_events_are_named_after_the_selected_engines() {
@@ -470,10 +472,10 @@ mod tests {
         assert_eq!(report.advice_on_stacks(), None);
         report.stacks.cut_copies = 300;
         let advice = report.advice_on_stacks().unwrap();
-        assert!(advice.starts_with("30 % of stacks are cut ") && advice.contains(" 62 KiB: "), "{advice}");
+        assert!(advice.starts_with("30 % of stacks are cut ") && advice.contains(" 62 KiB. "), "{advice}");
         assert!(advice.contains("`flightline record -- PROGRAM`") && !advice.contains("-F"), "{advice}");
         report.stacks.copied_bytes = 20 << 10;
-        assert!(report.advice_on_stacks().is_some_and(|advice| advice.contains("a lower -F")));
+        assert!(report.advice_on_stacks().is_some_and(|advice| advice.contains("a lower rate (-F)")));
         assert_eq!(Report::default().advice_on_stacks(), None);
     }
 
@@ -484,6 +486,6 @@ mod tests {
         report.tracepoints.settings = Some(OffCpuSettings::default());
         assert!(report.advice().is_some_and(|said| !said.contains("-p ")));
         report.tracepoints.settings = Some(OffCpuSettings { all: true, ..OffCpuSettings::default() });
-        assert!(report.advice().is_some_and(|said| said.contains("-p selects single programs")));
+        assert!(report.advice().is_some_and(|said| said.contains("single programs (-p)")));
     }
 }

@@ -73,14 +73,14 @@ pub fn recover(session: &Path) -> Result<Recovered, Error> {
     let page = session.join(SESSION_FILE);
     let lock = File::open(&page).map_err(|e| Error::io("open", &page, e))?;
     if is_held(&lock) {
-        let problem = format!("{} is being recorded to; nothing is lost yet", session.display());
+        let problem = format!("{} is still being recorded; there is nothing to recover", session.display());
         return Err(Error::Unavailable { name: "session", problem });
     }
     let seen = SessionClient::open(session)?;
     let (event_ns, sampling_ns) = seen.periods_ns();
     // A damaged period would turn each sample into a million events.
     if event_ns < SHORTEST_PERIOD_NS {
-        return Err(Error::shared(&page, format!("impossible period of {event_ns} ns")));
+        return Err(Error::shared(&page, format!("invalid sampling period of {event_ns} ns")));
     }
     let settings = seen.settings();
     seen.ask_stop();
@@ -232,8 +232,8 @@ impl Recovery<'_> {
             }
             result.lost = result.lost.saturating_add(lost);
             let message = format!(
-                "the recorder was killed; {records} samples and events were recovered from shared memory, {lost} were lost \
-                 after the last flush before, with which the accounts of CPU time end"
+                "the recorder was killed; {records} samples and events were recovered from shared \
+                 memory, and {lost} were lost. Totals of CPU time end at the last flush"
             );
             recording.notice(&message, now_ns);
             let folder = left.commit.path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
@@ -299,14 +299,14 @@ fn reopen(left: &Left, settings: &Settings) -> io::Result<Recording> {
     file.read_exact_at(&mut bytes, commit.chunk_at)?;
     let found = ChunkHeader::decode(&bytes).map_err(io::Error::other)?;
     if found.start_ticks != committed.start_ticks || found.start_nanos != committed.start_nanos {
-        return Err(damaged("is not the recording that this session wrote"));
+        return Err(damaged("is not the recording of this session"));
     }
     if len < commit.len {
         return Err(damaged("is shorter than it was"));
     }
     // The file is truncated below, so a damaged journal must not remove other data.
     if commit.len.checked_sub(commit.chunk_at) != Some(committed.size) {
-        return Err(damaged("has another length than its journal says; it is left as it is"));
+        return Err(damaged("differs in length from its journal; the file is not changed"));
     }
     let finished = ChunkHeader { state: STATE_FINISHED, flags: committed.flags & !FLAG_FINAL, ..committed };
     file.write_all_at(&finished.encode(), commit.chunk_at)?;

@@ -244,7 +244,7 @@ impl Session {
         let specs = perf_events::specs(&new)?;
         if self.events.len() + new.len() > MAX_EVENTS {
             let problem = format!(
-                "a recording has place for {MAX_EVENTS} different perf events, and had {}; stop it and start another",
+                "a recording can have {MAX_EVENTS} different perf events, and already has {}; stop it and start another one",
                 self.events.len()
             );
             return Err(Error::Setting { name: "event", problem });

@@ -96,7 +96,7 @@ export class Service {
     if (kind === "runs" && !id) return method === "GET" ? this.allRuns(query.get("group")) : this.group(body);
     if (kind === "runs") return this.ofRun(id, what, which, method, query, no);
     if (kind === "window") return this.file(query.get("label"), what, query);
-    if (kind === "store") return this.store ? this.ofStore(id, query, no) : no(404, "There is no store; start the service with --store DIR.");
+    if (kind === "store") return this.store ? this.ofStore(id, query, no) : no(404, "The service has no profile store; start it with --store DIR.");
     if (kind === "compare") return [200, this.bytes.html, { "Content-Type": TYPES.html, "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'" }];
     return no(404, "There is no such path.");
   }
@@ -104,7 +104,7 @@ export class Service {
     const { store } = this, page = { "Content-Type": TYPES.html, "Content-Security-Policy": "sandbox allow-scripts; frame-ancestors 'self'" };
     if (!what) return [200, store.whole];
     if (what === "values") return [200, store.values(query)];
-    if (!["flame", "diff", "top", "share", "sql"].includes(what)) return no(404, "There is no such file.");
+    if (!["flame", "diff", "top", "share", "sql"].includes(what)) return no(404, "File not found.");
     if (query.get("told") === "1") return [200, { told: store.told, bytes: 1 }];
     if (what === "sql") return [200, `SELECT '${query.get("engine") || "datafusion"}', '${query.getAll("label")}'\n`, { "Content-Type": TYPES.folded }];
     return what === "flame" || what === "diff" ? [200, this.bytes.html, page] : [200, store[what], { "Content-Type": TYPES.folded }];
@@ -168,14 +168,14 @@ export class Service {
   }
   ofRun(id, what, format, method, query, no) {
     const one = this.runs.find((each) => each.id === id);
-    if (!one) return no(404, `There is no such run as ${id}: it may have been deleted, or made room for later ones.`);
+    if (!one) return no(404, `Run ${id} not found: it may have been deleted, or removed to make room for later runs.`);
     if (method === "POST" && what === "cancel") return one.status === "RUNNING" ? [202, this.end(id, "CANCELLED")] : no(409, "This run has ended.");
     if (method === "DELETE") {
       this.runs = this.runs.filter((each) => each !== one);
       return [204, null];
     }
     if (what !== "files") return [200, one];
-    if (!one.files.includes(format)) return no(404, "There is no such file.");
+    if (!one.files.includes(format)) return no(404, "File not found.");
     const inline = query.get("view") === "1", name = `${one.targetName}_${one.mode}_${id}.${{ folded: "txt", pprof: "pb.gz", otlp: "pb" }[format] || format}`.replace(/[^\w.-]/g, "_");
     return [200, this.bytes[format] || Buffer.from(`${format} of ${id}\n`), {
       "Content-Type": TYPES[format] || "application/octet-stream", "X-Content-Type-Options": "nosniff",

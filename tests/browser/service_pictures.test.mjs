@@ -72,7 +72,7 @@ test("a link leads to a run: one that is there, one that still runs, one that is
   await service.told(busy);
   await picture(busy);
   const none = await service.open("#target=redis-server&run=gone");
-  await none.locator("#viewer-words", { hasText: "There is no such run as gone" }).waitFor();
+  await none.locator("#viewer-words", { hasText: "Run gone not found" }).waitFor();
   service.fault = ({ path }) => path.endsWith("/files/html") ? [507, { errors: ["The disk is full: delete runs."] }] : null;
   const full = await service.open("#target=redis-server&run=one");
   await full.locator("#viewer-words", { hasText: "The disk is full: delete runs." }).waitFor();

@@ -44,7 +44,7 @@ test("the way to the store is there if there is one", async () => {
   await service.told(page);
   assert.ok(await page.locator("#store-open").isHidden());
   await page.goto(`${service.url}store.html`);
-  await told(page, "There is no store; start the service with --store DIR.");
+  await told(page, "The service has no profile store; start it with --store DIR.");
   assert.deepEqual(complaints(page), []);
 });
 
@@ -178,7 +178,7 @@ test("a share over time is a line for each group and a table", async () => {
 test("what the store says against it is told, and the next question is asked all the same", async () => {
   const page = await open("#view=flame&service=api");
   await picture(page);
-  for (const [status, sentence] of [[503, "The store is busy answering other questions; try again in a while."], [422, "The store answers: no sample is one where x."], [504, "The store did not answer within 60 s."]]) {
+  for (const [status, sentence] of [[503, "The store is busy with other queries; retry later."], [422, "The query failed: no sample is one where x."], [504, "The query did not finish within 60 s."]]) {
     service.fault = ({ path }) => path === "/v1/store/flame" ? [status, { errors: [sentence] }] : null;
     await page.click("#ask");
     await told(page, sentence);

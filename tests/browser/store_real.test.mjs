@@ -83,7 +83,7 @@ test("what is in a store is what the page shows", { skip }, async () => {
   await told(page, "is no condition of SQL");
   await page.fill("#a-where", "1 = 1) OR (1 = 1");
   await page.keyboard.press("Enter");
-  await told(page, "Brackets and quotes in where open and close in pairs.");
+  await told(page, "Unbalanced brackets or quotes in `where`.");
   assert.ok(page.requests.every((url) => url.startsWith(service.url) || url.startsWith("data:")), String(page.requests));
   assert.deepEqual(complaints(page), []);
   await service.stop();

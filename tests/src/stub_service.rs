@@ -214,7 +214,7 @@ impl Stub {
         }
         let secret = format!("secret-{}", self.lock().secrets);
         if headers.get("x-flightline-agent") != Some(&secret) {
-            return wrong(404, "This agent is not known here; it has to introduce itself.");
+            return wrong(404, "Unknown agent; it must register first.");
         }
         match (method, &words[..]) {
             ("GET", ["agents", "t-1", "commands"]) => {

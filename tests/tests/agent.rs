@@ -120,7 +120,7 @@ fn stop_ends_only_named_run() {
     progress(&stub, "three", "started");
     stub.begin("four", "CPU", LONG, None);
     let refused = progress(&stub, "four", "failed");
-    assert_eq!(refused["message"], "The agent still records run three.");
+    assert_eq!(refused["message"], "The agent is still recording run three.");
     stub.stop("three");
     recorded(&stub, "three");
     victim.end(0);
@@ -140,7 +140,7 @@ fn killed_program_is_reported_and_its_recording_uploaded() {
     only(&last.recording, "during");
     assert_eq!(
         (last.ended.as_str(), gone(&stub).as_str()),
-        ("it was ended by SIGKILL", "it was ended by SIGKILL")
+        ("it was killed by SIGKILL", "it was killed by SIGKILL")
     );
     assert_eq!(wait(&mut victim.child, LIMIT, "the agent's end").code(), Some(128 + libc::SIGKILL));
 }
@@ -153,7 +153,7 @@ fn agent_forwards_signals_to_program() {
     let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
     hello(&stub);
     signal(victim.child.id(), libc::SIGTERM);
-    assert_eq!(gone(&stub), "it was ended by SIGTERM");
+    assert_eq!(gone(&stub), "it was killed by SIGTERM");
     assert_eq!(wait(&mut victim.child, LIMIT, "the agent's end").code(), Some(128 + libc::SIGTERM));
 }
 
@@ -167,7 +167,7 @@ fn program_exit_during_registration_is_reported() {
     let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
     hello(&stub);
     signal(victim.child.id(), libc::SIGTERM);
-    assert_eq!(gone(&stub), "it was ended by SIGTERM");
+    assert_eq!(gone(&stub), "it was killed by SIGTERM");
     assert_eq!(wait(&mut victim.child, LIMIT, "the agent's end").code(), Some(128 + libc::SIGTERM));
 }
 
@@ -258,7 +258,7 @@ fn refused_perf_events_fall_back_to_timers_and_are_reported() {
     stub.begin("run", "CPU", LONG, Some("10ms"));
     let started = progress(&stub, "run", "started");
     assert_eq!(started["effectiveMode"], "CPU (timer)");
-    assert!(started["message"].as_str().unwrap().contains("a seccomp filter is set up"), "{started}");
+    assert!(started["message"].as_str().unwrap().contains("the program has a seccomp filter"), "{started}");
     victim.work("during", MS);
     stub.stop("run");
     let seen = phases(&recorded(&stub, "run").recording);
@@ -319,7 +319,10 @@ fn running_program_is_recorded_from_outside() {
     signal(agent.id(), libc::SIGTERM);
     let last = recorded(&stub, "last");
     only(&last.recording, "during");
-    assert_eq!((last.ended.as_str(), gone(&stub).as_str()), ("its agent was ended", "its agent was ended"));
+    assert_eq!(
+        (last.ended.as_str(), gone(&stub).as_str()),
+        ("its agent was stopped", "its agent was stopped")
+    );
     assert_eq!(wait(&mut agent, LIMIT, "the agent's end").code(), Some(0));
     victim.end(0);
     until(LIMIT, "temporary files to be removed", || {
@@ -402,7 +405,7 @@ fn existing_recording_is_not_changed_by_agent() {
     victim.ask(&["pause"]);
     stub.begin("run", "CPU", LONG, None);
     let failed = progress(&stub, "run", "failed");
-    assert!(failed["message"].as_str().unwrap().contains("is being recorded already"), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("is already being recorded"), "{failed}");
     assert_eq!(victim.ask(&["status"])["state"], "paused", "nor does it go on");
     victim.ask(&["resume"]);
     victim.work("during", MS);

@@ -274,7 +274,7 @@ fn allocator_linked_into_program_is_reported() {
     for flags in [&["-O2"][..], &["-O2", "-rdynamic"]] {
         let program = victim::c("alloc_own", flags);
         let recorded = record("alloc@1,live").run(&program, &[]).expect_code(0);
-        let told = "has an allocator of its own linked in (malloc)";
+        let told = "contains its own allocator (malloc)";
         assert!(recorded.finished.stderr.contains(told), "{}", recorded.finished.stderr);
         assert_eq!(recorded.read().events["flightline.Notice"], 1);
         let quiet = record("cpu").run(&program, &[]).expect_code(0);

@@ -120,7 +120,7 @@ fn second_recording_to_same_file_is_rejected() {
     let second = Record::new().rate(RATE).output(&path).run(&program, &["1"]);
     assert_eq!(second.finished.code(), 1, "{}", second.finished.stderr);
     assert!(
-        second.finished.stderr.contains("another recording is being written to it"),
+        second.finished.stderr.contains("another recording is being written to this file"),
         "{}",
         second.finished.stderr
     );

@@ -266,7 +266,7 @@ fn collector_continues_after_recorder_is_killed() {
     // one.
     let cut = told["cut"].as_u64().unwrap();
     assert!(cut <= 2 && code == i32::from(cut > 0), "{told} {errors}");
-    assert_eq!(errors.contains("ended inside a chunk"), cut > 0, "{errors}");
+    assert_eq!(errors.contains("ended in the middle of a chunk"), cut > 0, "{errors}");
     assert_eq!(told["damaged"], 0, "{told}");
     let truth = samples(&[&file]);
     assert!(truth.len() >= seen);
@@ -495,7 +495,7 @@ fn invalid_inputs_and_outputs_are_rejected() {
     refused("/etc/passwd", &["-o", "x.jfr"], "not a stream");
     refused("unix:/no/such.sock", &["-o", "x.jfr"], "cannot open");
     refused("tcp:127.0.0.1:1", &["-o", "x.jfr"], "token");
-    refused("-", &["-o", "x.jfr"], "nothing came");
+    refused("-", &["-o", "x.jfr"], "no data received");
     refused("-", &[], "--output");
     File::create(work.path().join("there.jfr")).unwrap().write_all(b"x").unwrap();
     refused("-", &["-o", "there.jfr"], "--append");

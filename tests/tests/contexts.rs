@@ -163,7 +163,7 @@ fn spans_beyond_ring_capacity_are_counted_as_lost() {
     let mut command = Command::new(victim::flightline());
     command.args(["spans", "--json", "--inferred", "--by", "trace"]).arg(&recorded.path);
     let told = run(&mut command, LIMIT).expect_success("spans");
-    for what in ["ends of spans were lost", "activations of spans were lost"] {
+    for what in ["span ends were lost", "span activations were lost"] {
         assert!(told.stderr.contains(what), "{}", told.stderr);
     }
     let told: serde_json::Value = serde_json::from_str(&told.stdout_text()).unwrap();

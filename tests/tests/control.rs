@@ -430,7 +430,7 @@ fn start_fails_without_harm_in_seccomp_restricted_program() {
     assert_eq!(victim.number("restricted "), 0);
     let refused = victim.ctl(&["start", "-o", path.to_str().unwrap()]);
     assert_eq!(refused.code(), 1, "{}", refused.stdout_text());
-    assert!(refused.stderr.contains("did not join"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("did not respond"), "{}", refused.stderr);
     victim.work("after", 10);
     assert_eq!(victim.end(0), 0);
 }
@@ -442,7 +442,7 @@ fn invalid_ctl_requests_are_reported_in_one_line() {
     let table: [(u32, &[&str], i32, &str); 6] = [
         (own, &["status"], 1, "was started without libflightline.so"),
         (own, &["start"], 1, "was started without libflightline.so"),
-        (u32::MAX >> 1, &["status"], 1, "there is no process"),
+        (u32::MAX >> 1, &["status"], 1, "does not exist"),
         (own, &["sing"], 2, ""),
         (own, &["start", "-F", "0"], 2, ""),
         (own, &["engines"], 2, ""),

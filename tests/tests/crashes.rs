@@ -206,7 +206,7 @@ fn ring_losses_before_and_after_kill_are_reported() {
         });
         let finished = recover(&running.output);
         assert_eq!(finished.code(), 0, "{what}: {}", finished.stderr);
-        assert!(finished.stderr.contains("told as lost"), "{what}: {}", finished.stderr);
+        assert!(finished.stderr.contains("reported as lost"), "{what}: {}", finished.stderr);
         let (mut events, mut samples) = (0, 0);
         for file in crashes::files(&running.output) {
             let lost = Allocations::read(&file).lost.into_iter().filter(|(name, _)| name == "alloc");
@@ -236,7 +236,7 @@ fn reader_recovers_recording_of_killed_recorder() {
     let mut summary = Command::new(victim::flightline());
     let finished = run(summary.arg("summary").arg(&killed.output), LIMIT);
     let finished = finished.expect_success("summary of a recording whose recorder was killed");
-    assert!(finished.stderr.contains("its recorder was killed"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("the recorder was killed"), "{}", finished.stderr);
     killed.check("by a reader", &finished.stderr);
 }
 

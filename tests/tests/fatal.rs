@@ -241,7 +241,7 @@ fn summary_reports_fatal_signal() {
     assert!(text.contains("Note: SIGSEGV ended fatal") && text.contains("stack overflow"), "{text}");
     let recorded = Record::new().run("/bin/sh", &["-c", "kill -KILL $$"]).expect_code(137);
     let text = summary(&recorded);
-    assert!(text.contains("Note: SIGKILL ended sh (") && !text.contains("could not tell"), "{text}");
+    assert!(text.contains("Note: SIGKILL ended sh (") && !text.contains("could not record where"), "{text}");
     let recorded = Record::new().run("/bin/sh", &["-c", "exit 3"]).expect_code(3);
     let text = summary(&recorded);
     assert!(!text.contains("Ended: ") && !text.contains("Note: "), "{text}");

@@ -198,7 +198,7 @@ fn symbolize_errors_are_reported_in_one_line() {
     let cases: [(&[&str], &str); 3] = [
         (&["x.jfr", "--debug-dir", "nowhere"], "nowhere is no directory"),
         (&["x.jfr", "--file", "nowhere"], "nowhere is no file"),
-        (&["x.jfr"], "no event in it can be read"),
+        (&["x.jfr"], "no event can be read"),
     ];
     for (args, message) in cases {
         let mut command = Command::new(victim::flightline());

@@ -78,7 +78,7 @@ fn profile_is_pulled_by_go_pprof_paths() {
     for (path, status, sentence) in [
         ("profile?seconds=0", 400, "`duration` must be set between (0s, 300s]."),
         ("profile?seconds=x", 400, "`duration` must be set between (0s, 300s]."),
-        ("goroutine", 404, "There is no such profile; there are profile, allocs, heap, mutex, block."),
+        ("goroutine", 404, "Profile not found; the profiles are profile, allocs, heap, mutex, block."),
     ] {
         let answer = service.get(&format!("/debug/pprof/{path}"));
         assert_eq!((answer.status, answer.sentence().as_str()), (status, sentence), "{path}");

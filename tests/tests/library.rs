@@ -53,7 +53,7 @@ fn second_recorder_in_process_is_rejected() {
     let stderr = &recorded.finished.stderr;
     assert_eq!(recorded.finished.code(), 1, "{stderr}");
     assert!(
-        stderr.contains("record_self: cannot record this process: it is being recorded already"),
+        stderr.contains("record_self: cannot record this process: it is already being recorded"),
         "{stderr}"
     );
     assert!(!inner.exists());

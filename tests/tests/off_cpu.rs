@@ -332,14 +332,14 @@ fn unprivileged_user_gets_exact_counts_and_durations() {
     }
     let finished = run(&mut command, LIMIT);
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
-    assert!(finished.stderr.contains("off-CPU time by switches alone"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("off-CPU time without tracepoints"), "{}", finished.stderr);
     let path = record.path();
     let all = spans::read(&path, &[OFF]);
     no_losses(&path);
     // The records are written before and after all the kernel's work for a switch.
     compare(&Truth::read(&record.truth_path()), &all, 150_000, stolen.ns());
     let notices = spans::read(&path, &["flightline.Notice"]);
-    assert!(notices.iter().any(|n| n.field("message").contains("by switches alone")), "{notices:?}");
+    assert!(notices.iter().any(|n| n.field("message").contains("without tracepoints")), "{notices:?}");
     assert!(all.iter().all(|span| span.field("wakerKind") == "none"));
     assert!(all.iter().all(|span| matches!(span.field("state"), "R" | "S" | "D" | "?")));
     let slept: Vec<_> = of(&all, "sleeper").into_iter().filter(|span| !runnable(span)).collect();
@@ -371,7 +371,7 @@ fn off_cpu_is_recorded_without_tracefs() {
     let finished = run(command.stdin(Stdio::null()), LIMIT);
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     let alone =
-        finished.stderr.contains("off-CPU time by switches alone (the tracing file system is not mounted");
+        finished.stderr.contains("off-CPU time without tracepoints (the tracing file system is not mounted");
     assert_eq!(alone, !mounted, "{}", finished.stderr);
     let all = spans::read(&path, &[OFF]);
     assert!(all.iter().any(|span| span.thread == "sleep" && nanos(span) >= 49_000_000), "{all:?}");
@@ -414,6 +414,6 @@ fn rate_limit_counts_omitted_switches() {
     let mut draw = Command::new(flightline());
     draw.args(["offcpu", "--state", "all"]).arg(&recorded.path);
     let drawn = run(draw.stdin(Stdio::null()), LIMIT);
-    let told = format!("{lost} records of the scheduler and intervals were lost");
+    let told = format!("{lost} scheduler records and intervals were lost");
     assert!(drawn.code() == 0 && drawn.stderr.contains(&told), "{losses:?}: {}", drawn.stderr);
 }

@@ -236,7 +236,7 @@ fn graph_options_select_expected_intervals() {
         assert_eq!(sum(&ns(&["--state", state])), total(&of), "--state {state}");
     }
     let none = command("offcpu", &fixture(), &["--state", "t"]);
-    assert!(none.code() == 1 && none.stderr.contains("nothing is left to draw"), "{}", none.stderr);
+    assert!(none.code() == 1 && none.stderr.contains("no wait passes the filters"), "{}", none.stderr);
     let wrong = command("offcpu", &fixture(), &["--state", "Q"]);
     assert!(wrong.code() != 0 && wrong.stderr.contains("S,D"), "{}", wrong.stderr);
     // Limits are inclusive.
@@ -257,7 +257,7 @@ fn graph_options_select_expected_intervals() {
     assert!(has(&lines("offcpu", &["-d"]), "-") && !has(&plain, "-"));
     // A sleeping thread waits only for time; a thread that waits for a futex or a pipe does not.
     let busy = command("offcpu", &fixture(), &["--hide-idle"]).expect_success("--hide-idle");
-    assert!(busy.stderr.contains("of waiting for something to do are left out"), "{}", busy.stderr);
+    assert!(busy.stderr.contains("of idle waits are omitted"), "{}", busy.stderr);
     let busy = folded::parse(&busy.stdout_text());
     assert!(!has(&busy, "rest") && has(&busy, "wait_for") && has(&plain, "rest"));
     // By count.

@@ -237,7 +237,7 @@ fn missing_spans_are_reported() {
         for graph in GRAPHS {
             let finished = command(graph, &off_cpu, options);
             assert!(
-                finished.code() == 1 && finished.stderr.contains("tells of no spans"),
+                finished.code() == 1 && finished.stderr.contains("contains no spans"),
                 "{}",
                 finished.stderr
             );

@@ -77,7 +77,7 @@ fn record_without_wait_reports_that_daemon_continues() {
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["daemon", "60000"]).expect_success("record");
     signal(number(&done, "daemon "), libc::SIGKILL);
-    assert!(done.stderr.contains("--wait records until"), "{}", done.stderr);
+    assert!(done.stderr.contains("use --wait to record until"), "{}", done.stderr);
 }
 
 #[test]

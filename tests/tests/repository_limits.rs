@@ -181,7 +181,7 @@ fn removed_root_directory_is_recreated() {
     fs::remove_dir_all(&root).unwrap();
     until(LIMIT, "it is noticed", || {
         running.program.work("paused", 20);
-        (running.said("recording pauses until it can be written again") > 0).then_some(())
+        (running.said("recording pauses until the output can be written again") > 0).then_some(())
     });
     running.until_said("recording again after");
     running.program.work("after", 200);
@@ -246,7 +246,7 @@ fn full_disk_pauses_recording() {
     until(LIMIT, "it is noticed", || {
         fill();
         running.program.work("paused", 50);
-        (running.said("No space left on device; recording pauses until it can be written again") > 0)
+        (running.said("No space left on device; recording pauses until the output can be written again") > 0)
             .then_some(())
     });
     running.program.work("paused", 300);
@@ -278,7 +278,7 @@ fn recording_starts_when_read_only_disk_becomes_writable() {
     fs::create_dir(folder.path().join("disk")).unwrap();
     let mount = "mount -t tmpfs -o size=4m,ro none disk";
     let Some(mut running) = with_small_disk(folder.path(), mount) else { return };
-    running.until_said("Read-only file system; recording pauses until it can be written again");
+    running.until_said("Read-only file system; recording pauses until the output can be written again");
     running.program.work("paused", 50);
     let recorder = running.program.child.id().to_string();
     let mut again = Command::new("nsenter");

@@ -272,7 +272,7 @@ fn killed_target_fails_its_run_and_others_continue() {
     assert!(service.recording(&runs[0]).samples.len() >= 20, "{killed}");
     let left = service.ended(&runs[1]);
     assert_eq!(left["status"], "FAILED", "{left}");
-    assert!(left["message"].as_str().unwrap().contains("was not heard of"), "{left}");
+    assert!(left["message"].as_str().unwrap().contains("stopped responding"), "{left}");
     assert_eq!(service.run(&runs[2])["status"], "RUNNING");
     let list = service.get("/v1/targets").json();
     let live = list["targets"].as_array().unwrap().iter().filter(|target| target["state"] == "LIVE").count();
@@ -430,7 +430,7 @@ fn remote_command_supports_operations_of_web_page() {
     assert!(code == 0 && std::fs::read(&difference).unwrap().starts_with(b"<!DOCTYPE html>"), "{error}");
     assert_eq!(service.remote(&["delete", id]).0, 0);
     let (code, _, error) = service.remote(&["run", id]);
-    assert!(code == 1 && error.contains("no such run"), "{error}");
+    assert!(code == 1 && error.contains("Run not found"), "{error}");
     let (code, _, error) = service.remote(&["profile", "nobody"]);
     assert!(code == 1 && error.contains("flightline remote targets"), "{error}");
     let mut nowhere = Command::new(flightline());

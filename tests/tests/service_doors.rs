@@ -98,7 +98,7 @@ fn foreign_origins_hosts_and_tokens_are_rejected() {
     let mut everywhere = Command::new(flightline());
     everywhere.args(["serve", "--no-token", "--listen", "0.0.0.0:0", "--dir"]).arg(token.path());
     let done = run(&mut everywhere, LIMIT);
-    assert!(done.code() == 1 && done.stderr.contains("only for the loopback"), "{}", done.stderr);
+    assert!(done.code() == 1 && done.stderr.contains("only allowed on the loopback"), "{}", done.stderr);
 }
 
 /// A service without a given token creates one, also on the loopback, where every user of the machine could
@@ -141,7 +141,11 @@ fn others_writable_token_file_is_rejected() {
         .arg("--dir")
         .arg(folder.path());
     let done = run(&mut command, LIMIT);
-    assert!(done.code() == 1 && done.stderr.contains("others can write this file"), "{}", done.stderr);
+    assert!(
+        done.code() == 1 && done.stderr.contains("other users can write the token file"),
+        "{}",
+        done.stderr
+    );
 }
 
 /// The agents that a service starts get its token.
@@ -208,7 +212,7 @@ fn agents_and_clients_use_tls_and_reload_changed_token() {
     for (options, why) in [
         (&ours[2..], "certificate"),
         (&ours[..2], "--token-file"),
-        (&["--ca-file", token.as_str()], "no certificate in it"),
+        (&["--ca-file", token.as_str()], "contains no certificate"),
     ] {
         let refused = remote(options, &["targets"]);
         assert!(refused.code() != 0 && refused.stderr.contains(why), "{why}: {}", refused.stderr);
@@ -248,7 +252,7 @@ fn invalid_agent_data_and_oversized_requests_are_rejected() {
     assert!(whole.len() < 100 << 10);
     let (status, run) = upload(&whole[..whole.len() - 7]);
     assert!(
-        status == 422 && run["message"].as_str().unwrap().contains("no whole recording"),
+        status == 422 && run["message"].as_str().unwrap().contains("incomplete recording"),
         "{status} {run}"
     );
     let (status, run) = upload(&vec![0; 200 << 10]);
@@ -342,7 +346,10 @@ fn target_list_does_not_wait_for_agents() {
     // up.
     eprintln!("answered in {:?}", began.elapsed());
     let run = service.ended(&id);
-    assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not heard of"), "{run}");
+    assert!(
+        run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not seen since"),
+        "{run}"
+    );
 }
 
 /// Joins as an agent that then does nothing; returns the service's name for it.

@@ -32,7 +32,7 @@ fn store_queries_run_configured_command() {
     let answer = send(without.port, "GET", "/v1/store", &[], b"");
     assert_eq!(
         (answer.status, &*answer.sentence()),
-        (404, "There is no store; start the service with --store DIR.")
+        (404, "The service has no profile store; start it with --store DIR.")
     );
 }
 

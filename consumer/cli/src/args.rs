@@ -25,43 +25,47 @@ const EXAMPLES: &str = "\
 Examples:
   flightline record --flame flame.html -- sqlite3 big.db 'select …'
   flightline record -o run.jfr -- xz -9 -T2 big.bin
-  flightline flame run.jfr -o flame.html          a flame graph as one HTML page
-  flightline flame run.jfr -o flame.svg           the same as SVG
+  flightline flame run.jfr -o flame.html          draw a flame graph: one HTML page
+  flightline flame run.jfr -o flame.svg           the same graph as SVG
   flightline fold run.jfr | grep parse            folded stacks as text
-  flightline annotate parse run.jfr               the source lines of a function, with their samples
-  flightline summary run.jfr                      what is in a recording
+  flightline annotate parse run.jfr               source lines of a function with their samples
+  flightline summary run.jfr                      duration, events, top functions, losses
   flightline print run.jfr --events ExecutionSample --json
-  flightline view hot-methods run.jfr             one of many ready tables
+  flightline view hot-methods run.jfr             one of many predefined tables
 
-Exit status: record: that of the program, 126 or 127 if it cannot be run, 1 if it succeeded but its recording could not be written; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage; diff: 3 a limit (--fail-above, --fail-relative, --fail-total) was exceeded.";
+Exit status: 0 for success; 1 for an error, or if the recording could only be read in part; 2 for wrong \
+usage. `diff`: 3 if a limit (--fail-above, --fail-relative, --fail-total) was exceeded. `record`: the \
+status of the program; see `flightline record --help`.";
 
 const FLAME_EXAMPLES: &str = "\
 Examples:
   flightline flame run.jfr -o flame.html
-  flightline flame run.jfr --threads -o threads.svg             a tower for each thread
-  flightline flame run.jfr --measure cpu,wall,alloc -o all.html one page, whose widths are CPU time, wall-clock time or bytes
+  flightline flame run.jfr --threads -o threads.svg             one tower per thread
+  flightline flame run.jfr --measure cpu,wall,alloc -o all.html one page for CPU time, wall-clock time, bytes
   flightline flame run.jfr --measure cycles,page-faults -o x.svg  x.cycles.svg and x.page-faults.svg
   flightline flame run.jfr --cpi -o cpi.html                    cycles, coloured by cycles per instruction
   perf record -e cycles,instructions -g ./prog; perf script | flightline flame - --cpi -o cpi.svg
   flightline record -o - -- ./server | flightline flame - -o x.svg
-  flightline flame --store DIR --where \"service = 'api'\" -o api.html   of a store's samples; --help behind it tells more
+  flightline flame --store DIR --where \"service = 'api'\" -o api.html   samples of a store; for its options add --help
   perf script | stackcollapse-perf.pl | flightline flame - -o x.html";
 
 const FOLD_EXAMPLES: &str = "\
 Examples:
   flightline fold run.jfr > run.folded
   flightline fold run.jfr -e wall --total                       wall-clock time instead of CPU samples
-  flightline fold run.jfr --from 10 --to 20 -X 'epoll_wait'     ten seconds, without the waiting";
+  flightline fold run.jfr --from 10 --to 20 -X 'epoll_wait'     ten seconds, without stacks that wait";
 
 const SUMMARY_EXAMPLES: &str = "\
 Examples:
   flightline summary run.jfr
   flightline summary run.jfr --json | jq .
-  flightline summary /var/recordings              one line for each recording in the folder
+  flightline summary /var/recordings              one line per recording in the folder
   flightline summary a.jfr b.jfr --sum            one summary of both
 
-The chunk files of a repository's folder are one recording. Secrets in arguments are replaced as `flightline scrub --redact` \
-does. Exit status: 1 if a recording is damaged or cannot be read.";
+The chunk files in a repository's folder are read as one recording. Secrets in arguments are replaced as \
+with `flightline scrub --redact`.
+
+Exit status: 1 if a recording is damaged or cannot be read.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -72,7 +76,7 @@ Examples:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a program and record it
+    /// Run a program and record it, or record a running process
     Record(Box<crate::record::RecordArgs>),
     /// Start, stop, pause or change the recording of a running program
     #[command(after_help = crate::ctl::EXAMPLES)]
@@ -221,10 +225,10 @@ pub struct FlameArgs {
     #[arg(long, conflicts_with_all = ["total", "measure", "cpi"])]
     pub count: bool,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     pub output: PathBuf,
     /// html, svg or png [default: by the output's extension, else html]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, display_order = 2)]
     pub format: Option<PictureFormat>,
     /// SVG and PNG: draw stacks of a recording in order of time with one part per thread; merge only adjacent
     /// equal frames
@@ -268,7 +272,7 @@ pub struct FoldArgs {
     #[command(flatten)]
     pub stacks: StackArgs,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     pub output: PathBuf,
 }
 

@@ -15,17 +15,21 @@ use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline assemble /tmp/2026_11_21_10_00_00_4711 -o run.jfr     the chunks of a JDK's repository
-  flightline assemble /var/lib/fl -o all.jfr                       those of all processes in a repository
-  flightline assemble run_*.jfr -o run.jfr                         what `disassemble` made
+  flightline assemble /tmp/2026_11_21_10_00_00_4711 -o run.jfr     the chunks of a JDK repository
+  flightline assemble /var/lib/fl -o all.jfr                       the chunks of all processes in a repository
+  flightline assemble run_*.jfr -o run.jfr                         the output of `disassemble`
   flightline assemble a.jfr b.jfr -o both.jfr --rebase             recordings of two programs
   flightline assemble a.jfr b.jfr -o both.jfr --keep-order
 
-Files are put in the order of their times. Their bytes stay, but for a metadata id that stands for different types in two \
-files, and for the start of a chunk that starts with another one, which JMC takes for the same. The JDK's readers apply the clock of the first chunk to all, and show a former chunk's constants where two chunks use \
-one key of one type id for different values; such conflicts are told, and the exit status is 1. With --rebase the metadata \
-and types of another recording get ids of their own, its stacks and methods keys, and its times are told by the clock of the first; then all readers read \
-its events, constants and times as they were, to the nanosecond (or to the first clock's ticks, if these are longer).";
+Files are sorted by start time. Their bytes are copied unchanged, with two exceptions: a metadata id \
+that denotes different types in two files, and a start time that two chunks share, because JMC would \
+treat the chunks as one.
+
+The JDK's readers apply the clock of the first chunk to all chunks. They also show the constants of an \
+earlier chunk if two chunks use the same key of a type id for different values. Such conflicts are \
+reported, and the exit status is 1. --rebase prevents them: it gives each recording its own ids for \
+metadata, types, stacks and methods, and converts times to the clock of the first recording, to the \
+nanosecond (or to the ticks of the first clock, if these are longer).";
 
 /// Arguments of `assemble`.
 #[derive(Debug, Args)]
@@ -70,13 +74,13 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
     for path in &paths {
         // The JDK creates the next chunk's file while it is still empty.
         if paths.len() > 1 && path.metadata().is_ok_and(|m| m.is_file() && m.len() == 0) {
-            talk::warning(format_args!("{} is empty: left out", path.display()));
+            talk::warning(format_args!("{} is empty; skipped", path.display()));
             continue;
         }
         // Flightline's recorder begins a chunk with its header.
         let given = args.inputs.iter().any(|given| given == path);
         if !given && path.metadata().is_ok_and(|m| m.is_file() && m.len() <= LEN as u64) {
-            talk::warning(format_args!("{} is only begun: left out", path.display()));
+            talk::warning(format_args!("{} has only a chunk header; skipped", path.display()));
             continue;
         }
         let source = source(path)?;
@@ -85,7 +89,7 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
         parts.push((header.start_nanos, Part { name: talk::shown(path), source }));
     }
     if parts.is_empty() {
-        bail!("nothing to join: there is no chunk with anything in it but the output");
+        bail!("nothing to join: the inputs have no chunks with events, except the output itself");
     }
     if !args.keep_order {
         parts.sort_by_key(|(start, _)| *start);
@@ -160,24 +164,24 @@ fn recordings_in(dir: &Path) -> Result<Vec<PathBuf>> {
         );
     }
     if found.is_empty() {
-        bail!("{} holds no *.jfr, nor folders of processes with some", dir.display());
+        bail!("{} contains no *.jfr files and no process folders with *.jfr files", dir.display());
     }
     Ok(found)
 }
 
 fn tell(conflicts: &Conflicts) {
     for (name, why) in &conflicts.unsound {
-        talk::warning(format_args!("{name}: {why}; `flightline repair` it first"));
+        talk::warning(format_args!("{name}: {why}; run `flightline repair {name}` first"));
     }
     for (name, off) in &conflicts.clocks {
         if *off == i64::MAX {
             talk::warning(format_args!(
-                "{name}: its ticks have another frequency; the JDK will show wrong times without --rebase"
+                "{name}: different clock frequency; the JDK will show wrong times without --rebase"
             ));
         } else {
             let ms = *off as f64 / 1e6;
             talk::warning(format_args!(
-                "{name}: another clock; the JDK will show its times {ms:.1} ms off without --rebase"
+                "{name}: different clock; the JDK will show times that are {ms:.1} ms off without --rebase"
             ));
         }
     }
@@ -189,18 +193,18 @@ fn tell(conflicts: &Conflicts) {
             .map(|clash| format!("{} {} in {}", clash.type_name, clash.key, clash.part))
             .collect();
         talk::warning(format_args!(
-            "{} with other values than before under the same keys ({}, …); the JDK will show the former's without --rebase",
+            "{} with different values for the same keys ({}, …); without --rebase the JDK will show the earlier values",
             count(conflicts.clashes, "constant"),
             examples.join(", ")
         ));
     }
     if conflicts.metadata_ids > 0 {
         eprintln!(
-            "changed the metadata id of {}: it stood for other types before",
+            "changed the metadata id of {}: an earlier chunk uses it for other types",
             count(conflicts.metadata_ids, "chunk")
         );
     }
     if conflicts.rebased > 0 {
-        eprintln!("gave {} ids and ticks of their own", count(conflicts.rebased, "chunk"));
+        eprintln!("gave {} new ids and converted their times", count(conflicts.rebased, "chunk"));
     }
 }

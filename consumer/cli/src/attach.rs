@@ -2,17 +2,17 @@
 
 use clap::Args;
 
+use crate::help;
+
 /// Running processes to record.
 #[derive(Debug, Args)]
 pub struct AttachArgs {
-    /// Record running processes from outside, in any language, with their children; repeatable: a PID; the
-    /// name or path of a program, a systemd unit (nginx.service) or a container id, including processes that
-    /// start later
-    #[arg(short, long, value_name = "PID|NAME")]
+    /// Record a running process and its children: PID, program, systemd unit or container id; repeatable
+    #[arg(short, long, value_name = "PID|NAME", display_order = 3)]
     pub pid: Vec<String>,
-    /// Also record processes in standby (`record --dormant`) from outside, for example if all their threads
-    /// sleep and they accept no command
-    #[arg(long, requires = "pid")]
+    /// With -p: record processes in standby (`record --dormant`) from outside, too, for example if all their
+    /// threads sleep and they accept no command
+    #[arg(long, requires = "pid", help_heading = help::TARGETS)]
     pub outside: bool,
     /// PID of the agent that started this recorder; the recorder ends with it
     #[arg(long, hide = true, requires = "pid", value_name = "PID")]

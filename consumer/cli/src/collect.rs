@@ -33,12 +33,12 @@ Examples:
   flightline collect tcp:build7:4711 --token-file ~/.fl-token -o run.jfr --rotate 1h --max-size 10g
   flightline collect - -o run.jfr --json < stream.jfr | jq .losses
 
-The file is a whole recording at every moment, as far as the stream has come; so are the files of the repository, which \
-EventStream.openRepository, JMC and flightline tail follow while they grow. Every segment is checked before it is written. \
-What is damaged is told, and what is whole behind it is kept in a chunk of its own. SIGINT and SIGTERM end the collection \
-properly.
+The output is a complete recording at all times. EventStream.openRepository, JMC and `flightline tail` \
+can follow a repository while it grows. Every segment is checked before it is written. Damaged data is \
+reported, and valid data after it is written to a separate chunk. SIGINT and SIGTERM finish the output.
 
-Exit status: 0 all was collected; 1 error, or the stream was damaged or cut short; 2 wrong usage.";
+Exit status: 0 if everything was collected; 1 for an error, or if the stream was damaged or cut short; 2 \
+for wrong usage.";
 
 /// Read size in bytes.
 const READ: usize = 256 << 10;
@@ -148,7 +148,7 @@ pub fn run(args: &CollectArgs) -> Result<Outcome> {
     let signals = Signals::of_user()?;
     let Some(address) = stream::address(&args.input)? else {
         bail!(
-            "{} is not a stream: give -, a FIFO, unix:PATH or tcp:HOST:PORT (flightline assemble takes files and folders)",
+            "{} is not a stream: give -, a FIFO, unix:PATH or tcp:HOST:PORT; to join files or folders, use `flightline assemble`",
             shown(&args.input)
         );
     };
@@ -237,7 +237,7 @@ impl Collecting<'_> {
             }
             if !std::mem::replace(&mut told, true) && !self.args.quiet {
                 talk::note(format_args!(
-                    "waiting for a recorder at {}; Ctrl-C ends",
+                    "waiting for a recorder at {}; press Ctrl-C to stop",
                     shown(&self.args.input)
                 ));
             }
@@ -301,37 +301,40 @@ impl Collecting<'_> {
         }
         if report.chunks == 0 && ended == Ended::Stream {
             match report.bytes {
-                0 => bail!("nothing came from {input}"),
-                bytes => bail!("{input}: no chunk in {}: it is not a JFR stream", count(bytes, "byte")),
+                0 => bail!("no data received from {input}"),
+                bytes => bail!("{input} is not a JFR stream: no chunk found in {}", count(bytes, "byte")),
             }
         }
         for damage in report.damage.iter().take(10) {
             talk::warning(format_args!("{input}: offset {}: {}", damage.at, damage.what));
         }
         if report.damaged > 10 {
-            talk::warning(format_args!("{input}: and {} more places of damage", report.damaged - 10));
+            talk::warning(format_args!("{input}: data is damaged at {} more offsets", report.damaged - 10));
         }
         if report.segments_missing > 0 {
-            talk::warning(format_args!("{input}: {} never came", count(report.segments_missing, "segment")));
+            talk::warning(format_args!(
+                "{input}: {} were not received",
+                count(report.segments_missing, "segment")
+            ));
         }
         if report.lost_bytes > 0 {
             talk::warning(format_args!(
-                "{input}: {} are in no whole event; {} of damaged or cut chunks were kept",
+                "{input}: {} belong to no complete event; {} of damaged or truncated chunks were written",
                 count(report.lost_bytes, "byte"),
                 count(report.salvaged, "event")
             ));
         }
         if cut > 0 {
             talk::warning(format_args!(
-                "{input} ended inside a chunk: its recorder was killed, or the connection broke"
+                "{input} ended in the middle of a chunk: the recorder was killed, or the connection was lost"
             ));
         }
         if refused > 0 {
-            talk::warning(format_args!("{} found no room in the repository", count(refused, "byte")));
+            talk::warning(format_args!("{} did not fit into the repository", count(refused, "byte")));
         }
         if !self.args.quiet {
             for lost in self.judge.told() {
-                talk::note(format_args!("lost before it came: {lost}"));
+                talk::note(format_args!("lost before it was received: {lost}"));
             }
             talk::note(format_args!(
                 "collected {} in {} ({} checked), {} from {input}",

@@ -14,15 +14,15 @@ use crate::{Outcome, output, talk, tracks};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline convert run.jfr -o run.pb.gz && go tool pprof -top run.pb.gz
-  flightline convert run.jfr --format speedscope -o run.json                 speedscope.app shows it; a profile for each thread
+  flightline convert run.jfr --format speedscope -o run.json                 for speedscope.app; one profile per thread
   flightline convert run.jfr --format firefox -e wall -o run.json            profiler.firefox.com
   flightline convert run.jfr --format chrome --from 10 --to 12 -o run.json   ui.perfetto.dev, chrome://tracing
   flightline convert run.jfr --format d3 -I handle_request -o run.json
   perf script | flightline convert - -o perf.pb.gz
   flightline convert cpu.pb.gz --format folded
 
-Inputs of all commands that draw or fold: recordings, folded text, perf script, pprof, OTLP profiles (protobuf), speedscope. \
-OpenTelemetry and pprof with threads, times, spans and labels: flightline export.";
+Inputs can be recordings, folded text, perf script, pprof, OTLP profiles (protobuf) and speedscope \
+files. To write OpenTelemetry or pprof with threads, times, spans and labels, use `flightline export`.";
 
 /// Arguments of `convert`.
 #[derive(Debug, Args)]
@@ -30,10 +30,10 @@ pub struct ConvertArgs {
     #[command(flatten)]
     stacks: StackArgs,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     output: PathBuf,
     /// Output format [default: by the output's extension: .folded, .pb.gz, .otlp, .speedscope.json]
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_enum, value_name = "FORMAT", display_order = 2)]
     format: Option<Format>,
 }
 
@@ -119,7 +119,7 @@ impl ConvertArgs {
         };
         match self.format.or_else(by_name) {
             Some(format) => Ok(format),
-            None => bail!("the name of the output does not say what to make of it: give --format"),
+            None => bail!("cannot determine the format from the name of the output; give --format"),
         }
     }
 }

@@ -22,22 +22,25 @@ use flightline_recorder::{
 use serde_json::{Value, json};
 
 use crate::record::{SamplingArgs, say};
-use crate::{status, targets};
+use crate::{help, status, targets};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline record --dormant -- ./server &       runs unrecorded, ready to be recorded
+  flightline record --dormant -- ./server &       run in standby, without recording
   flightline ctl -p $! start -o run.jfr -e cpu,lock@1ms --duration 60s
   flightline ctl -p $! status --json | jq .samplesPerSecond
   flightline ctl status                           every recording on this machine; --json: .recordings[]
-  flightline ctl -p $! engines cpu,alloc          other engines from now on
+  flightline ctl -p $! engines cpu,alloc          switch to other engines
   flightline ctl -p $! pause; flightline ctl -p $! resume
-  flightline ctl -p $! dump                       what was recorded so far is in the file
+  flightline ctl -p $! dump                       write everything recorded so far to the file
   flightline ctl -p $! stop
 
-All actions but status need -p. PID is that of the program, of one of its children, or of the flightline that records it. Only its user and root are \
-obeyed. A command reaches a thread that runs, or one whose wait the kernel resumes; a program whose threads all wait in \
-poll, select or sleep takes it when one of them runs, or at once with --interrupt: that wait then ends with EINTR.";
+All actions except `status` need -p: the PID of the program, of one of its children, or of the \
+flightline process that records it. Only the user of the program and root can send commands.
+
+A running thread of the program accepts the command, or a thread whose wait the kernel restarts. If all \
+threads wait in poll, select or sleep, the command takes effect when one of them runs. With --interrupt \
+it takes effect immediately, and the interrupted wait returns EINTR.";
 
 /// Timeout for the answer of each recorder.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -147,7 +150,7 @@ fn all() -> Value {
                 Err(error) => error.to_string(),
             },
         };
-        say(&format!("no status of the recording {}: {problem}", session.dir.display()));
+        say(&format!("cannot get the status of the recording {}: {problem}", session.dir.display()));
     }
     json!({"ok": true, "recordings": recordings})
 }
@@ -168,7 +171,8 @@ fn action_name(action: &Action) -> &'static str {
 fn no_target(action: &Action) -> Error {
     let name = action_name(action);
     let problem = format!(
-        "{name} needs a program: `flightline ctl -p PID|NAME {name}`; `flightline ctl status` lists the programs that are being recorded"
+        "`{name}` needs a program: `flightline ctl -p PID|NAME {name}`; `flightline ctl status` lists \
+         the programs that are being recorded"
     );
     Error::Setting { name: "-p", problem }
 }
@@ -177,14 +181,16 @@ fn not_recorded(found: &TargetProcess, condition: &Condition) -> Error {
     let (name, pid) = (&found.name, found.pid);
     let problem = match condition {
         Condition::Waiting => {
-            format!("{name} ({pid}) is not being recorded; `flightline ctl -p {pid} start` does it")
+            format!(
+                "{name} ({pid}) is not being recorded; start recording with `flightline ctl -p {pid} start`"
+            )
         }
         Condition::Deaf => format!(
-            "{name} ({pid}) takes no commands; run it by `flightline record --dormant`, or with FLIGHTLINE=dormant"
+            "{name} ({pid}) does not accept commands; start it with `flightline record --dormant`, or with FLIGHTLINE=dormant"
         ),
         _ => format!(
-            "{name} ({pid}) was started without libflightline.so; run it by `flightline record --dormant`, or use \
-             `flightline record -p {pid}`"
+            "{name} ({pid}) was started without libflightline.so; start it with `flightline record \
+             --dormant`, or use `flightline record -p {pid}`"
         ),
     };
     Error::Unavailable { name: "pid", problem }
@@ -199,7 +205,7 @@ fn begin(found: &TargetProcess, start: &StartArgs) -> Result<Value, Error> {
                 return ask(session, "resume");
             }
             let problem = format!(
-                "{} ({}) is being recorded already; `flightline ctl -p {} stop` ends that",
+                "{} ({}) is already being recorded; stop that recording with `flightline ctl -p {} stop`",
                 found.name, found.pid, found.pid
             );
             return Err(Error::Unavailable { name: "pid", problem });
@@ -234,7 +240,7 @@ fn launch(found: &TargetProcess, start: &StartArgs) -> Result<Value, Error> {
     match line.trim_end() {
         "" => {
             let _ = child.wait();
-            Err(failed(std::io::Error::other("it ended at once")))
+            Err(failed(std::io::Error::other("it exited immediately")))
         }
         text => match text.strip_prefix('!') {
             Some(why) => {
@@ -268,7 +274,7 @@ fn print_answer(action: &Action, answer: &Value, all: bool) {
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
     match action {
         Action::Status => match answer["recordings"].as_array().filter(|_| all) {
-            Some(recordings) if recordings.is_empty() => say("nothing is being recorded here"),
+            Some(recordings) if recordings.is_empty() => say("no recordings in progress on this machine"),
             Some(recordings) => {
                 print!("{}", recordings.iter().map(status::text).collect::<Vec<_>>().join("\n"));
             }
@@ -282,7 +288,7 @@ fn print_answer(action: &Action, answer: &Value, all: bool) {
             let sleeping = answer["sleeping"].as_array().map_or(0, Vec::len);
             let waits = match sleeping {
                 0 => String::new(),
-                n => format!("; {n} sleeping processes take it when they wake"),
+                n => format!("; {n} sleeping processes will accept it when they wake up"),
             };
             say(&format!("{} {}{waits}", text("state"), text("engines")));
         }
@@ -299,17 +305,17 @@ pub fn files(answer: &Value) -> String {
 /// `--delay`, `--duration`, `--start-on`, `--stop-on`.
 #[derive(Debug, Args)]
 pub struct ScheduleArgs {
-    /// Start recording after this time
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    delay: Option<Duration>,
-    /// Stop recording this long after it started; the program continues
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Stop recording after this time, such as 30s; the program continues
+    #[arg(long, value_name = "TIME", value_parser = duration, display_order = 4)]
     duration: Option<Duration>,
+    /// Start recording after this time
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = help::SCHEDULE)]
+    delay: Option<Duration>,
     /// Start recording when flightline receives this signal (USR1), or when this file (with a slash) appears
-    #[arg(long, value_name = "SIGNAL|FILE")]
+    #[arg(long, value_name = "SIGNAL|FILE", help_heading = help::SCHEDULE)]
     start_on: Option<flightline_recorder::settings::schedule::Trigger>,
-    /// Stop recording at this signal or file; a signal only pauses if another one starts the recording
-    #[arg(long, value_name = "SIGNAL|FILE")]
+    /// Stop recording at this signal or file; a signal only pauses if --start-on is a signal, too
+    #[arg(long, value_name = "SIGNAL|FILE", help_heading = help::SCHEDULE)]
     stop_on: Option<flightline_recorder::settings::schedule::Trigger>,
 }
 

@@ -14,16 +14,17 @@ use crate::{Outcome, talk};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline cut run.jfr --from 10 --to 20 -o ten-seconds.jfr
-  flightline cut run.jfr --last 30s                          the last half minute, to run.cut.jfr
-  flightline cut run.jfr --from 10:00 --to 10:05             by the clock, in UTC
+  flightline cut run.jfr --last 30s                          the last 30 seconds, to run.cut.jfr
+  flightline cut run.jfr --from 10:00 --to 10:05             clock times, in UTC
   flightline cut run.jfr --from 2026-11-20T21:44:00Z --to 2026-11-20T21:45:00Z --strict
-  flightline cut job.jfr --label attempt=A7 -o a7.jfr        what was sampled in one task attempt
+  flightline cut job.jfr --label attempt=A7 -o a7.jfr        samples of one task attempt
 
-An event belongs if any part of it lies in the range, whose end is not part of it. What describes the recording is kept \
-too: the machine, the JVM, its flags and properties, settings, libraries, flightline.ClockAnchor. It is taken from the \
-chunks that are left and begin before the range ends and, what the first of these lacks, from the last chunk in front of them \
-that has it. --strict goes by time alone. --label keeps samples that were taken in spans with this label, what was told with \
-them, and these spans, of Flightline's recordings; losses stay as they are told of the whole.";
+The output contains every event that overlaps the range; the end is exclusive. It also contains events \
+that describe the recording: the machine, the JVM, its flags and properties, settings, libraries and \
+flightline.ClockAnchor. These come from the chunks in the range, or from the last earlier chunk that has \
+them. --strict selects by time only. --label selects samples in spans with this label, the events \
+recorded with these samples, and the spans themselves (Flightline recordings only); loss events of the \
+whole recording are included.";
 
 /// Arguments of `cut`.
 #[derive(Debug, Args)]
@@ -61,23 +62,23 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     let source = input(&args.input)?;
     let name = talk::shown(&args.input);
     let Some((start, end)) = edit::time_range(&source) else {
-        bail!("{name} is not a JFR recording: it holds no chunk header");
+        bail!("{name} is not a JFR recording: no chunk header found");
     };
     // An event may end after the recording's end according to its headers.
     let (from, to) = args.range.moments(start, end);
     let (from, to) = (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX));
     if from >= to {
-        bail!("--from is not before --to: nothing lies between them");
+        bail!("--from must be before --to");
     }
     let labelled = (!args.labels.is_empty()).then(|| Labelled::find(&source, &args.labels));
     let wanted: Vec<String> = args.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if labelled.as_ref().is_some_and(Labelled::is_full) {
-        bail!("too many samples have the label {}: give --from and --to, too", wanted.join(" "));
+        bail!("too many samples have the label {}; limit the range with --from and --to", wanted.join(" "));
     }
     if labelled.as_ref().is_some_and(Labelled::is_empty) {
         let key = args.labels.first().map_or("", |(key, _)| key);
         bail!(
-            "{name} has no sample with the label {}: `flightline spans --by label={key}` tells which there are",
+            "{name} has no sample with the label {}; `flightline spans --by label={key}` lists its values",
             wanted.join(" ")
         );
     }
@@ -92,7 +93,7 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
                 bail!(crate::edit::nothing_read(&args.input));
             }
             let seconds = end.saturating_sub(start) as f64 / 1e9;
-            bail!("{name} has no event in that range; it is {seconds:.1} s long");
+            bail!("{name} has no events in that range; the recording is {seconds:.1} s long");
         }
         Ok(report)
     })?;

@@ -18,29 +18,32 @@ use crate::select::SelectArgs;
 use crate::stacks::{For, Profile};
 use crate::svg::SvgArgs;
 use crate::talk::{self, shown};
-use crate::{Outcome, output, stacks};
+use crate::{Outcome, help, output, stacks};
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline diff before.jfr after.jfr                         the functions that changed most
-  flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less; what vanished to the right
+  flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less; \
+      removed frames on the right
   flightline diff main.jfr branch.jfr --fail-total 10% --fail-above 5 --fail-relative 50%
-                                                               for CI: exit status 3 if anything exceeds a limit
-  flightline diff old.jfr new.jfr --per 20,11500               by the transactions that each recording served
+                                                               for CI: exit status 3 if a limit is exceeded
+  flightline diff old.jfr new.jfr --per 20,11500               per transaction: each recording's number of transactions
   flightline diff a.folded b.folded --no-normalize --by inclusive
-  flightline diff both.folded -o diff.svg                      differential text, as difffolded.pl writes it
+  flightline diff both.folded -o diff.svg                      differential text, such as that of difffolded.pl
   flightline diff monday.jfr tuesday.jfr -e cpu --total -I handle_request
 
-The first profile is scaled to the total of the second, so that shares are compared; with --no-normalize weights are as recorded, and \
-with --per they are compared per unit of work. A change within 2 standard deviations of what chance makes of so many samples (--sigma) \
-is marked ~. Percentages are of the second profile; of the first, scaled, if not normalised.
+The first profile is scaled to the total of the second, so that shares are compared. --no-normalize \
+compares weights as recorded, and --per compares weights per unit of work. A change within 2 standard \
+deviations of sampling noise (--sigma) is marked ~. Percentages refer to the second profile; with \
+--no-normalize or --per, they refer to the scaled first profile.
 
-Limits: --fail-above and --fail-relative judge each function, in points of the profile and in percent of its own weight before. A \
-function also has to grow by more than the largest of so many chance changes. --fail-total judges the total, which is the CPU time of \
-a program that does the same work twice; of a server, give --per too.
+Limits: --fail-above and --fail-relative apply to each function, in percentage points of the profile and \
+in percent of the function's earlier weight. Only changes above sampling noise count. --fail-total \
+applies to the total, such as the CPU time of a program that does the same work twice. For a server, use \
+it with --per.
 
-Exit status: 0 compared, and no limit was exceeded; 3 a limit was exceeded; 1 error, or an input could be read in part only; 2 wrong \
-usage.";
+Exit status: 0 if no limit was exceeded; 3 if a limit was exceeded; 1 for an error, or if an input could \
+only be read in part; 2 for wrong usage.";
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
@@ -69,12 +72,15 @@ pub struct DiffArgs {
     sigma: f64,
     /// Exit with status 3 if a function grew by more than this many percentage points of the profile
     #[arg(long, value_name = "POINTS", value_parser = percent)]
+    #[arg(help_heading = help::LIMITS)]
     fail_above: Option<f64>,
     /// Fail if a function of at least 1% of the profile grew by more than this percentage
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(help_heading = help::LIMITS)]
     fail_relative: Option<f64>,
     /// Fail if the total grew by more than this percentage: as recorded, or per unit of work with --per
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(help_heading = help::LIMITS)]
     fail_total: Option<f64>,
     /// Print JSON, with the verdict
     #[arg(long)]
@@ -124,7 +130,7 @@ enum Format {
 
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
-    number.filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| "give a number of percent, as 5%".into())
+    number.filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| "give a percentage, such as 5%".into())
 }
 
 /// Amounts of work before and after.
@@ -134,14 +140,14 @@ struct Work([f64; 2]);
 fn work(text: &str) -> Result<Work, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
     let pair = text.split_once(',').and_then(|(before, after)| Some(Work([number(before)?, number(after)?])));
-    pair.ok_or_else(|| "give two positive numbers, as 20,11500".into())
+    pair.ok_or_else(|| "give two positive numbers, such as 20,11500".into())
 }
 
 fn sigmas(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok();
     number
         .filter(|n| n.is_finite() && *n >= 0.0)
-        .ok_or_else(|| "give a number of standard deviations, as 2".into())
+        .ok_or_else(|| "give a number of standard deviations, such as 2".into())
 }
 
 /// A comparison with limits.
@@ -165,7 +171,7 @@ impl Verdict {
 pub fn run(args: &DiffArgs) -> Result<Outcome> {
     let inputs = [args.before.as_path(), args.after()];
     if args.after.is_some() && inputs.iter().all(|input| input.as_os_str() == "-") {
-        bail!("both profiles are standard input: give one of them as a file");
+        bail!("only one profile can be standard input; give the other as a file");
     }
     let format = args.format()?;
     if let Some(output) = &args.output {
@@ -213,11 +219,14 @@ impl DiffArgs {
         };
         let format = self.format.or_else(|| self.output.as_ref().and_then(by_name)).unwrap_or(Format::Table);
         if let (None, Format::Table, Some(path)) = (self.format, format, &self.output) {
-            output::refuse_picture(path, "pictures end in .html, .htm or .svg, or take --format")?;
+            output::refuse_picture(
+                path,
+                "the output must end in .html, .htm or .svg; for other names, give --format",
+            )?;
         }
         let stdout = self.output.as_deref().is_none_or(output::is_stdout);
         if self.json && format != Format::Table && stdout {
-            bail!("--json and the picture would both be written to standard output: give -o a file");
+            bail!("--json and the flame graph cannot both go to standard output; give a file with -o");
         }
         Ok(format)
     }
@@ -233,7 +242,10 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
             let after = of(path)?;
             for (side, path) in [(&before, &args.before), (&after, path)] {
                 if side.before.is_some() {
-                    bail!("{} has two values for each stack, before and after: give it alone", shown(path));
+                    bail!(
+                        "{} is differential text with both profiles; give it as the only input",
+                        shown(path)
+                    );
                 }
             }
             (before, after)
@@ -250,7 +262,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
                 events.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
             };
             bail!(
-                "{} has samples of {}, {} of {}: name what to compare with -e",
+                "{} has samples of {}, but {} has samples of {}; choose an event with -e",
                 shown(&args.before),
                 names(&first),
                 shown(args.after()),
@@ -265,7 +277,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     }
     let [first, second] = [&before, &after].map(|side| side.tree.unit.as_str());
     if first != second {
-        bail!("{} is measured in {first}, {} in {second}", shown(&args.before), shown(args.after()));
+        bail!("{} is in {first}, but {} is in {second}", shown(&args.before), shown(args.after()));
     }
     if before.tree.total == 0 && after.tree.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
@@ -289,7 +301,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
 fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
     let Some(before) = input.before.take() else {
         bail!(
-            "{} is one profile: name the second one too. Only differential text, with two values for each stack, is compared alone",
+            "{} is one profile; give a second one. Only differential text can be a single input",
             shown(&args.before)
         );
     };
@@ -311,7 +323,10 @@ fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
     (!as_recorded && less > 0 && more / 2 > less).then(|| {
         let (first, second) = (before.total, after.total);
         let unit = &after.unit;
-        format!("{first} and {second} {unit}: the shares of both are compared; --no-normalize compares the amounts, --per the amounts for each unit of work")
+        format!(
+            "comparing shares of {first} and {second} {unit}; use --no-normalize to compare amounts, \
+            or --per to compare amounts per unit of work"
+        )
     })
 }
 
@@ -377,7 +392,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
     // A page explains its colours itself.
     let subtitle = match format {
         Format::Html => totals,
-        _ => format!("{totals} · {colors}, grey: not beyond noise"),
+        _ => format!("{totals} · {colors}, grey: within noise"),
     };
     let common = PictureOptions { title, subtitle: Some(subtitle), inverted: false };
     let options = DifferenceOptions {
@@ -394,7 +409,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
         Format::Svg => picture::svg(difference, &options, &mut written)?,
         Format::Html => {
             if args.select.min_width.is_some() {
-                talk::note("the page leaves out nothing: --min-width is of SVG");
+                talk::note("--min-width applies only to SVG");
             }
             picture::page(difference, &options, &mut written)?;
         }

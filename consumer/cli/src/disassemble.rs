@@ -13,10 +13,10 @@ use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline disassemble run.jfr --max-chunks 1                a file for each chunk: run_0.jfr, run_1.jfr, …
+  flightline disassemble run.jfr --max-chunks 1                one file per chunk: run_0.jfr, run_1.jfr, …
   flightline disassemble run.jfr -o parts --max-size 50M
 
-The parts hold the bytes of the input: cat in the order of their numbers gives it back.";
+The parts contain the bytes of the input: `cat` of the parts in order restores it.";
 
 /// Arguments of `disassemble`.
 #[derive(Debug, Args)]
@@ -48,7 +48,7 @@ fn size(text: &str) -> Result<u64, String> {
         "k" | "kb" => 1 << 10,
         "m" | "mb" => 1 << 20,
         "g" | "gb" => 1u64 << 30,
-        other => return Err(format!("unknown unit {other:?}: k, M or G")),
+        other => return Err(format!("unknown unit {other:?}; use k, M or G")),
     };
     let bytes = number.trim().parse::<u64>().map_err(|e| e.to_string())?.checked_mul(unit);
     bytes.filter(|&bytes| bytes > 0).ok_or_else(|| "must be more than 0".to_owned())
@@ -64,12 +64,15 @@ pub fn run(args: DisassembleArgs) -> Result<Outcome> {
         bail!("{} is not a JFR recording: it does not start with \"FLR\\0\"", talk::shown(&args.input));
     }
     if end < bytes.len() {
-        bail!("{}: no whole chunk at offset {end}: `flightline repair` it first", talk::shown(&args.input));
+        bail!(
+            "{}: no complete chunk at offset {end}; run `flightline repair` first",
+            talk::shown(&args.input)
+        );
     }
     let most = args.max_chunks.unwrap_or(if args.max_size.is_some() { u64::MAX } else { 5 });
     let parts = group(&chunks, most, args.max_size)?;
     std::fs::create_dir_all(&args.output)
-        .with_context(|| format!("cannot make {}", args.output.display()))?;
+        .with_context(|| format!("cannot create {}", args.output.display()))?;
     let digits = parts.len().saturating_sub(1).to_string().len();
     let stem = args.input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut files = Vec::new();
@@ -95,7 +98,7 @@ fn group(chunks: &[Range<usize>], most: u64, size: Option<u64>) -> Result<Vec<Ra
         let len = chunk.len() as u64;
         if size.is_some_and(|size| len > size) {
             bail!(
-                "the chunk at offset {} has {len} bytes, more than --max-size; chunks are not split",
+                "the chunk at offset {} has {len} bytes, which exceeds --max-size; chunks are not split",
                 chunk.start
             );
         }

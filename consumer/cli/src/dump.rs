@@ -24,16 +24,17 @@ use crate::{Outcome, cut, processes, recover, talk, targets};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline dump -p 4711 -o out.jfr                   everything that is kept of this process and its children
-  flightline dump -p nginx --last 30s -o out.jfr       the last 30 seconds, not a second more
-  flightline dump -p $RECORDER -o 'out-%p.jfr'         a file for each process that this flightline records
+  flightline dump -p 4711 -o out.jfr                   everything stored for this process and its children
+  flightline dump -p nginx --last 30s -o out.jfr       exactly the last 30 seconds
+  flightline dump -p $RECORDER -o 'out-%p.jfr'         one file per process that this flightline process records
   flightline dump /var/lib/fl --last 1m -o out.jfr     the last minute of all processes of a repository
-  flightline dump /var/lib/fl/2026_11_21_15_07_41_4711 -o out.jfr    a folder of a repository, also of one that has ended
+  flightline dump /var/lib/fl/2026_11_21_15_07_41_4711 -o out.jfr    one process of a repository, even if it has ended
 
-The recording goes on meanwhile. What is written is a standard recording of several chunks, of one or of several processes. PID is \
-that of a recorded program or of the flightline that records it; what a killed recorder left is completed first.
+The recording continues. The output is a standard recording with one or more chunks, of one or more \
+processes. PID is a recorded program or the flightline process that records it. Recordings of killed \
+recorders are completed first.
 
-Exit status: 0 done; 1 error, or something could not be copied.";
+Exit status: 0 for success; 1 for an error, or if some data could not be copied.";
 
 /// Time for the recorder to write its data.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -84,7 +85,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let found = match (&args.pid, &args.path) {
         (Some(wanted), _) => find_recordings(wanted, !args.no_follow)?,
         (None, Some(path)) => vec![of_path(path)?],
-        (None, None) => bail!("give -p PID or a path"),
+        (None, None) => bail!("give a process with -p, or a path"),
     };
     // One file per process, or one for all.
     let named = args.output.to_str().is_some_and(|name| name.contains("%p"));
@@ -108,8 +109,8 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
         if dumped.clock_set_ns > 0 {
             let (shown, seconds) = (talk::shown_output(&output), dumped.clock_set_ns as f64 / 1e9);
             let why = match is_stdout(&output) && copies.recordings.len() > 1 {
-                true => "its recordings have clocks that differ by",
-                false => "while it was recorded, the clock was set by",
+                true => "clocks of the recordings differ by",
+                false => "during the recording, the system clock was changed by",
             };
             talk::warning(format_args!(
                 "{shown}: {why} {seconds:.1} s; JDK 25 applies the first chunk's clock to all"
@@ -202,10 +203,10 @@ impl Copies {
 fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) -> Result<Dumped> {
     if is_stdout(output) {
         if exact.is_some() {
-            bail!("--exact needs a file to work on: name one with -o");
+            bail!("--exact needs a file: give one with -o");
         }
         if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-            bail!("will not write a recording to a terminal: name a file with -o, or redirect the output");
+            bail!("not writing a recording to a terminal; give a file with -o, or redirect the output");
         }
         let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot use standard output")?;
         return copies.all.write(&File::from(out)).context("cannot write to standard output");
@@ -221,7 +222,7 @@ fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) ->
     let cut = whole(output, |out| {
         let report = part(&source, since, i64::MAX, false, out).context(cut::CANNOT)?;
         if report.written == 0 {
-            bail!("nothing was recorded in that time");
+            bail!("no data was recorded in that time");
         }
         Ok(report)
     })?;
@@ -263,7 +264,7 @@ fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
                     continue;
                 }
                 _ => format!(
-                    "{} ({pid}) is not being recorded; `flightline repositories` lists what is",
+                    "{} ({pid}) is not being recorded; `flightline repositories` lists recordings in progress",
                     found.name
                 ),
             },
@@ -281,7 +282,7 @@ fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
     }
     if recorded.is_empty() {
         bail!(failed.unwrap_or_else(|| format!(
-            "cannot find a process named {wanted:?}; `flightline repositories` lists what is recorded"
+            "process {wanted:?} not found; `flightline repositories` lists recordings in progress"
         )));
     }
     Ok(recorded)
@@ -299,7 +300,7 @@ fn save(session: &Path, processes: &[TargetProcess], follow: bool) -> Result<Vec
     let mut recorded: Vec<Recorded> = all.iter().filter_map(of).collect();
     let first = &processes[0];
     if recorded.is_empty() && !all.is_empty() {
-        bail!("{} ({}) is recorded to a pipe, of which nothing is kept", first.name, first.pid);
+        bail!("{} ({}) is recorded to a pipe; data sent to a pipe cannot be copied", first.name, first.pid);
     }
     let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
     if recorded.iter().any(|r| pids.contains(&r.pid)) {
@@ -311,7 +312,7 @@ fn save(session: &Path, processes: &[TargetProcess], follow: bool) -> Result<Vec
         recorded.sort_by_key(|r| !pids.contains(&r.pid));
     }
     if recorded.is_empty() {
-        bail!("nothing of {} ({}) was recorded yet", first.name, first.pid);
+        bail!("no data of {} ({}) has been recorded yet", first.name, first.pid);
     }
     // A file of several processes is named after the given PID.
     recorded.iter_mut().filter(|r| r.pid == 0).for_each(|r| r.pid = first.pid);
@@ -340,7 +341,7 @@ fn left_by_killed(pid: u32) -> Result<Option<Vec<Recorded>>> {
 /// Returns a repository, folder or file, after a running recorder has flushed its data.
 fn of_path(path: &Path) -> Result<Recorded> {
     if !path.exists() {
-        bail!("there is no {}", path.display());
+        bail!("{} does not exist", path.display());
     }
     recover::before_reading(path);
     let mut recorded = Recorded { pid: 0, path: path.to_owned() };

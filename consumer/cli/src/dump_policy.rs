@@ -9,28 +9,30 @@ use flightline_recorder::{
     settings::{schedule::Trigger, units::duration},
 };
 
+use crate::help;
+
 /// When and where to copy.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
-    /// Copy the recording to --dump-dir when a condition holds: cpu>80%/10s (of one CPU), rss>1g, stuck>30s
-    /// (a thread keeps the same callers or waits for one lock), exit!=0, exit=CODE, panic, signal (the
-    /// program was killed by it, or a child by SIGSEGV and the like); repeatable
-    #[arg(long, value_name = "CONDITION", requires = "dump_dir", value_delimiter = ',')]
+    /// Copy the recording to --dump-dir when a condition holds; repeatable: cpu>80%/10s (of one CPU), rss>1g,
+    /// stuck>30s (a thread has the same callers or waits for the same lock), exit!=0, exit=CODE, panic, signal
+    /// (any signal killed the program, or a signal such as SIGSEGV killed a child)
+    #[arg(long, value_name = "CONDITION", requires = "dump_dir", value_delimiter = ',', help_heading = help::COPIES)]
     dump_on: Vec<Condition>,
     /// Copy the recording when flightline receives this signal (USR1)
-    #[arg(long, value_name = "SIGNAL", requires = "dump_dir", value_parser = signal)]
+    #[arg(long, value_name = "SIGNAL", requires = "dump_dir", value_parser = signal, help_heading = help::COPIES)]
     dump_signal: Option<Trigger>,
     /// Folder for these copies
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = help::COPIES)]
     dump_dir: Option<PathBuf>,
-    /// Copy only the chunks of this most recent span [default: everything]
-    #[arg(long, value_name = "TIME", requires = "dump_dir", value_parser = duration)]
+    /// Copy only the chunks of the last TIME, such as 10m [default: everything]
+    #[arg(long, value_name = "TIME", requires = "dump_dir", value_parser = duration, help_heading = help::COPIES)]
     dump_last: Option<Duration>,
     /// Minimum time between two copies of a process for one condition
-    #[arg(long, value_name = "TIME", requires = "dump_dir", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", requires = "dump_dir", default_value = "10m", value_parser = duration, help_heading = help::COPIES)]
     dump_every: Duration,
     /// Number of copies to keep; the oldest are removed
-    #[arg(long, value_name = "N", requires = "dump_dir", default_value_t = KEEP)]
+    #[arg(long, value_name = "N", requires = "dump_dir", default_value_t = KEEP, help_heading = help::COPIES)]
     dump_keep: usize,
 }
 
@@ -58,7 +60,7 @@ impl PolicyArgs {
 /// Parses a signal, not a file.
 fn signal(text: &str) -> Result<Trigger, String> {
     match text.parse()? {
-        Trigger::File(_) => Err(format!("{text:?} is no signal such as USR1")),
+        Trigger::File(_) => Err(format!("{text:?} is not the name of a signal, such as USR1")),
         signal @ Trigger::Signal(_) => Ok(signal),
     }
 }

@@ -29,7 +29,7 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
         let metadata = fs::metadata(path).with_context(cannot)?;
         if metadata.is_dir() {
             bail!(
-                "{} is a directory, not a recording (flightline assemble joins what is in one)",
+                "{} is a directory, not a recording; to join the recordings in it, use `flightline assemble`",
                 shown(path)
             );
         }
@@ -55,7 +55,7 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
 /// `run.jfr` → `run.WORD.jfr`, next to the input.
 pub fn beside(input: &Path, word: &str) -> Result<PathBuf> {
     let Some(stem) = input.file_stem().filter(|_| !is_stdout(input)) else {
-        bail!("standard input has no name: say with -o where to write");
+        bail!("give the output with -o; standard input has no name to derive it from");
     };
     let mut name = stem.to_owned();
     name.push(".");
@@ -73,7 +73,7 @@ pub fn output<T>(
 ) -> Result<T> {
     if is_stdout(path) {
         if io::IsTerminal::is_terminal(&io::stdout()) {
-            bail!("will not write a recording to a terminal: name a file with -o, or redirect the output");
+            bail!("not writing a recording to a terminal; give a file with -o, or redirect the output");
         }
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let done = write(&mut out)?;
@@ -99,7 +99,7 @@ pub fn report(path: Option<&Path>, report: &serde_json::Value) -> Result<()> {
 /// Error message if no event could be read.
 pub fn nothing_read(input: &Path) -> String {
     let name = shown(input);
-    format!("{name}: no event in it can be read (flightline repair --dry-run {name} tells why)")
+    format!("{name}: no event can be read; `flightline repair --dry-run {name}` reports the damage")
 }
 
 /// `1 event`, `2 events`.

@@ -21,7 +21,7 @@ use regex::Regex;
 use crate::args::usage;
 use crate::select::SampleArgs;
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, input, output, range, recover, repository, stream};
+use crate::{Outcome, help, input, output, range, recover, repository, stream};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -33,10 +33,11 @@ Examples:
   flightline export run.jfr --format hdps -o - | head -1 | jq .
   flightline export unix:/run/app.sock --send fluentd://127.0.0.1:24224 --tag profiles.app --attribute task_id=t7
 
-Profiles of OTLP are those of v1development: a Collector needs --feature-gates=service.profilesSupport. Samples that were taken in a \
-span link to it. What is lost on the way is told at the end. For chosen or reshaped stacks: flightline convert --format otlp or pprof.
+OTLP profiles use the protocol v1development: a Collector needs --feature-gates=service.profilesSupport. \
+Samples link to their spans. Losses are reported at the end. To select or transform stacks, use \
+`flightline convert --format otlp` or `pprof`.
 
-Exit status: 0 all was read and taken; 1 error, or some was not; 2 wrong usage.";
+Exit status: 0 if everything was read and delivered; 1 for an error or incomplete data; 2 for wrong usage.";
 
 /// Read size in bytes.
 const READ: usize = 256 << 10;
@@ -65,51 +66,66 @@ pub struct ExportArgs {
     events: Vec<String>,
     /// Traces: also infer spans from samples; spans of the program that would be their children are linked
     #[arg(long)]
+    #[arg(help_heading = help::INFERRED)]
     inferred: bool,
     /// Minimum duration of an inferred span
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = duration, requires = "inferred")]
+    #[arg(help_heading = help::INFERRED)]
     min_duration: Duration,
     /// Exclude these functions from inferred spans, as module or class.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]
+    #[arg(help_heading = help::INFERRED)]
     not_inferred: Vec<Regex>,
     /// Selection of samples.
     #[command(flatten)]
     samples: SampleArgs,
     /// Resource attribute, such as service.name=shop; for rows a label. Repeatable
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(help_heading = help::SENDING)]
     attributes: Vec<(String, String)>,
     /// Send this additional header, such as authorization='Bearer …'; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     headers: Vec<(String, String)>,
     /// With fluentd://: routing tag [default: flightline]
     #[arg(long, value_name = "TAG", requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     tag: Option<String>,
     /// With fluentd://: file with the shared key
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     shared_key_file: Option<PathBuf>,
     /// With https:// and grpcs://: trust the certificates in this file (PEM) [default: those of this machine]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
+    #[arg(help_heading = help::SENDING)]
     ca_cert: Option<PathBuf>,
     /// With https://: do not verify the receiver's certificate; an attacker in between can read and answer
     #[arg(long, requires = "send", conflicts_with = "ca_cert")]
+    #[arg(help_heading = help::SENDING)]
     insecure: bool,
     /// Streams: interval between messages
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(help_heading = help::STREAM)]
     every: Duration,
     /// Timeout of an attempt to send
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(help_heading = help::SENDING)]
     timeout: Duration,
     /// Give up a message that was not accepted for this time, which is also the maximum wait at the end
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time)]
+    #[arg(help_heading = help::SENDING)]
     patience: Duration,
     /// Maximum bytes that wait to be sent; for a stream, excess data is dropped and counted
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = bytes)]
+    #[arg(help_heading = help::SENDING)]
     queue_size: u64,
     /// Do not compress messages
     #[arg(long)]
+    #[arg(help_heading = help::SENDING)]
     no_gzip: bool,
     /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::STREAM)]
     token_file: Option<PathBuf>,
 }
 
@@ -176,8 +192,8 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
     write(args.format, &batch, path)?;
     let counts = batch.counts();
     match traces {
-        true if counts.spans == 0 => talk::warning("there are no spans in it"),
-        false if counts.samples == 0 => talk::warning("there are no samples in it"),
+        true if counts.spans == 0 => talk::warning("the input has no spans"),
+        false if counts.samples == 0 => talk::warning("the input has no samples"),
         _ => {}
     }
     tell_left_out(&counts, &collector);
@@ -212,7 +228,7 @@ fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
         })?,
     }
     if count == 0 {
-        talk::warning("there are no samples in it");
+        talk::warning("the input has no samples");
     }
     Ok(outcome)
 }
@@ -221,17 +237,17 @@ fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
 fn tell_left_out(counts: &Counts, collector: &Collector) {
     let spans = collector.counts();
     if spans.contexts_unused > 0 {
-        talk::note(format_args!("{} spans of samples belong to no sample", spans.contexts_unused));
+        talk::note(format_args!("{} span references have no sample", spans.contexts_unused));
     }
     if spans.unwaited > 0 {
         talk::warning(format_args!(
-            "{} samples and spans could not wait for each other, as there were too many: some may lack their span",
+            "{} samples and spans could not be matched, because too many were pending; some samples may lack their span",
             spans.unwaited
         ));
     }
     if counts.spans_without_trace > 0 {
         talk::note(format_args!(
-            "{} spans are of no known trace and left out of the traces",
+            "{} spans have no trace id and are not exported",
             counts.spans_without_trace
         ));
     }
@@ -243,16 +259,13 @@ impl ExportArgs {
         let fluentd = self.send.as_ref().is_some_and(Target::is_fluentd);
         let rows = fluentd || self.send.is_none() && self.format == Format::Hdps;
         let what = [
-            (
-                self.inferred && rows,
-                "--inferred is of traces, and rows are of samples: see --format otlp-traces",
-            ),
+            (self.inferred && rows, "--inferred applies to traces, not to rows; use --format otlp-traces"),
             (
                 fluentd && !self.headers.is_empty(),
-                "--header is of HTTP and gRPC; a Fluentd is given --shared-key-file",
+                "--header applies to HTTP and gRPC; for Fluentd, use --shared-key-file",
             ),
-            (!fluentd && self.tag.is_some(), "--tag is of --send fluentd://HOST"),
-            (!fluentd && self.shared_key_file.is_some(), "--shared-key-file is of --send fluentd://HOST"),
+            (!fluentd && self.tag.is_some(), "--tag needs --send fluentd://HOST"),
+            (!fluentd && self.shared_key_file.is_some(), "--shared-key-file needs --send fluentd://HOST"),
         ];
         what.iter().find(|(given, _)| *given).map(|(_, why)| *why)
     }
@@ -272,7 +285,7 @@ fn write(format: Format, batch: &Batch, path: &Path) -> Result<()> {
             Format::OtlpJson => serde_json::to_writer(out, &otlp::profiles_json(&otlp::profiles(batch))?)?,
             Format::OtlpTracesJson => serde_json::to_writer(out, &otlp::traces_json(&otlp::traces(batch))?)?,
             Format::Pprof => pprof::write(&pprof::profile(batch), out)?,
-            Format::Hdps => bail!("rows are written as they come"),
+            Format::Hdps => bail!("rows are written immediately"),
         }
         Ok(())
     })
@@ -293,7 +306,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
             Ok(Box::new(std::io::stdin()))
         } else if stream::address(&path)?.is_some() {
             bail!(
-                "{} does not end: give it alone, with --send or --format hdps, or give its recording",
+                "{} is a stream without an end; give it as the only input, with --send or --format hdps, or give a recording",
                 shown(&path)
             );
         } else {

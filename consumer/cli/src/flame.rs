@@ -26,11 +26,10 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = match args.format {
         Some(format) => format,
-        None => format_of(&args.output)
-            .map_err(|why| anyhow!("{why}; --format says what to write into another name"))?,
+        None => format_of(&args.output).map_err(|why| anyhow!("{why}; for other names, give --format"))?,
     };
     if args.flame_chart && format == PictureFormat::Html {
-        bail!("--flame-chart is for SVG and PNG: give -o a name that ends in .svg or .png");
+        bail!("--flame-chart applies to SVG and PNG; give an output that ends in .svg or .png");
     }
     if let Some(counters) = &args.cpi {
         return ratio(args, counters, format);
@@ -109,7 +108,7 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
         return Ok(outcome);
     }
     if output::is_stdout(&args.output) && measures.len() > 1 {
-        bail!("--measure of several makes a file for each: give -o a name");
+        bail!("several events with --measure write one file each; give the name with -o");
     }
     for (name, tree) in &measures {
         let event = SelectArgs { events: vec![name.clone()], ..select.clone() };
@@ -153,7 +152,8 @@ fn beside(output: &Path, name: &str) -> PathBuf {
 fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result<Outcome> {
     let (difference, outcome) = stacks::counters(&args.stacks.inputs, &args.stacks.select, counters)?;
     let ratio = Ratio { of: counters.of.clone(), over: counters.over.clone() };
-    let (told, colors) = (ratio.told(&difference), "red: more than that, blue: less, grey: may be that");
+    let (told, colors) =
+        (ratio.told(&difference), "red: above average, blue: below average, grey: within noise");
     draw_difference(args, &difference, Some(ratio), &told, colors, format)?;
     Ok(outcome)
 }
@@ -164,7 +164,7 @@ fn differential(args: &FlameArgs, before: &Tree, after: &Tree, format: PictureFo
         return Err(flightline_consumer::Error::NoSamples.into());
     }
     let difference = Difference::new(before, after, Scale::Normalized);
-    let (totals, colors) = (difference.totals(), "red: more, blue: less, grey: not beyond noise");
+    let (totals, colors) = (difference.totals(), "red: more, blue: less, grey: within noise");
     draw_difference(args, &difference, None, &totals, colors, format)?;
     Ok(Outcome::Whole)
 }
@@ -204,7 +204,7 @@ fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut
         return Ok(svg::write(&profile.tree, options, picture)?);
     }
     if profile.model.is_none() {
-        bail!("--flame-chart needs a recording: text does not say when a stack was seen");
+        bail!("--flame-chart needs a recording: folded text has no timestamps");
     }
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     Ok(chart::svg(&tracks::read(inputs, select, profile, For::Svg)?, options, picture)?)
@@ -221,7 +221,7 @@ pub fn format_of(path: &Path) -> Result<PictureFormat, String> {
         Some("svg") => Ok(PictureFormat::Svg),
         Some("png") => Ok(PictureFormat::Png),
         _ => Err(format!(
-            "{} would not be what its name says: pictures end in .html, .htm, .svg or .png",
+            "{}: the name of a flame graph must end in .html, .htm, .svg or .png",
             path.display()
         )),
     }

@@ -15,13 +15,13 @@ pub fn run(args: FoldArgs) -> Result<Outcome> {
     let profile = stacks::read(&args.stacks.inputs, &args.stacks.select, For::Text)?;
     if profile.tree.total == 0 {
         talk::note(match args.stacks.select.is_filtered() {
-            true => "nothing is left to fold: no sample in the input passes the filters",
+            true => "no sample passes the filters",
             false => "the input has no samples",
         });
     }
     if profile.before.is_some() {
         talk::note(
-            "the input is differential text: the second of its two values is counted; flightline diff compares them",
+            "the input is differential text; only the second value is counted. To compare both values, use `flightline diff`",
         );
     }
     output::text(&args.output, |mut out| folded::write(&profile.tree, &mut out))?;

@@ -34,8 +34,8 @@ pub fn open(path: &Path) -> Result<Source> {
     let metadata = file.metadata().with_context(cannot)?;
     if metadata.is_dir() {
         bail!(
-            "{} is a directory, not a recording (flightline assemble joins the recordings in one, tail follows a \
-             repository)",
+            "{} is a directory, not a recording; join its recordings with `flightline assemble`, or \
+             follow a repository with `flightline tail`",
             shown(path)
         );
     }
@@ -127,7 +127,8 @@ pub fn pprof(path: &Path, types: &[String], labels: &[(String, String)]) -> Resu
             let mut text = Text::of(text, Some(of.unit));
             if of.negative > 0 {
                 text.notes.push(format!(
-                    "{} samples have a negative value and were left out: the profile is a difference; flightline diff compares two profiles",
+                    "{} samples have a negative value and are omitted: the profile is a difference. To \
+                     compare two profiles, use `flightline diff`",
                     of.negative
                 ));
             }
@@ -227,7 +228,7 @@ fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
 /// first header.
 pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
     if start.starts_with(&MAGIC) && len < LEN as u64 {
-        bail!("{}: the chunk header is cut: {len} of its {LEN} bytes are there (at offset 0)", shown(path));
+        bail!("{}: the chunk header at offset 0 is truncated: {len} of {LEN} bytes", shown(path));
     }
     Ok(())
 }
@@ -246,7 +247,7 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
         b"PERF" | b"2ELI" => {
             let name = if path.as_os_str() == "-" { "-".into() } else { path.display().to_string() };
             bail!(
-                "{} is a perf.data file, which only perf can read: `perf script -i {name} | flightline … -` reads what is in it",
+                "{} is a perf.data file; convert it with `perf script -i {name} | flightline … -`",
                 shown(path)
             )
         }
@@ -254,16 +255,13 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
     };
     if what == "gzip" && matches!(pprof(path, &[], &[]), Ok(Some(_))) {
         bail!(
-            "{} is a pprof profile, not a JFR recording: flightline fold, flame, diff and convert take it, of one label \
-             with --label KEY=VALUE",
+            "{} is a pprof profile, not a JFR recording; `flightline fold`, `flame`, `diff` and \
+             `convert` can read it, and --label KEY=VALUE selects samples",
             shown(path)
         );
     }
     let name = if path.as_os_str() == "-" { "FILE".into() } else { path.display().to_string() };
-    bail!(
-        "{} is not a JFR recording but compressed with {what}: `{tool} {name} | flightline … -` reads what is in it",
-        shown(path)
-    )
+    bail!("{} is compressed with {what}; decompress it with `{tool} {name} | flightline … -`", shown(path))
 }
 
 fn is_recording(magic: &[u8]) -> bool {

@@ -28,7 +28,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
                 texts.push((path.clone(), profile.text));
             }
             None if is_text(path)? => bail!(
-                "{} is neither a recording nor a pprof profile: nothing else tells spans (--span) or labels (--label)",
+                "{} is neither a recording nor a pprof profile; only these have spans (--span) and labels (--label)",
                 shown(path)
             ),
             None => other = other.or(Some(path)),
@@ -37,15 +37,16 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
     let Some((first, _)) = texts.first() else { return Ok(texts) };
     if let Some(other) = other {
         bail!(
-            "{} is a recording, {} is a pprof profile: give one kind at a time",
+            "{} is a recording and {} is a pprof profile; give inputs of one kind",
             shown(other),
             shown(first)
         );
     }
     if let Some(name) = args.spans.first() {
         bail!(
-            "{} is a pprof profile, which has no spans within each other: --span needs the recording. If flightline export \
-             made it, --label span_name={name} keeps what was in these spans and in none within them",
+            "{} is a pprof profile, which has no nested spans; --span needs the recording. In profiles \
+             of `flightline export`, --label span_name={name} selects samples in these spans without \
+             nested spans",
             shown(first)
         );
     }
@@ -55,7 +56,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
         let wanted: Vec<String> = args.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let have = match there.is_empty() {
             true => "its samples have no labels".to_owned(),
-            false => format!("there are {}", there.join(", ")),
+            false => format!("its labels are {}", there.join(", ")),
         };
         bail!("{} has no sample with the label {}: {have}", all_shown(inputs), wanted.join(" "));
     }

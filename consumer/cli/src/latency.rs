@@ -23,8 +23,8 @@ Examples:
   flightline latency run.jfr -e OffCpu -I do_command  time off CPU within do_command, by thread state
   flightline latency run.jfr --json | jq '.histograms[] | {name, p99Nanos}'
 
-Recordings with a threshold (record -e io@5ms, 10 or 20 ms in those of the JDK) lack shorter calls. Percentiles are of the \
-recorded calls.";
+Recordings with a threshold (record -e io@5ms; 10 or 20 ms in JDK recordings) do not contain shorter \
+calls. Percentiles refer to recorded calls.";
 
 /// Length of the longest bar, in characters.
 const BAR: u64 = 40;
@@ -134,11 +134,11 @@ fn empty_message(args: &LatencyArgs) -> String {
     }
     match args.events.is_empty() {
         true => format!(
-            "{inputs} has no I/O, lock waits, traced calls or time off CPU: record with -e io, -e lock, --trace FUNCTION, \
-             --syscall-io, --block-io or --off-cpu"
+            "{inputs} has no I/O, lock waits, traced calls or off-CPU time; record with -e io, -e lock, \
+             --trace FUNCTION, --syscall-io, --block-io or --off-cpu"
         ),
         false => format!(
-            "no event {} in {inputs} has a stack and a duration; `flightline summary` lists the events",
+            "no {} event in {inputs} has a stack and a duration; `flightline summary` lists the events",
             args.events.join(", ")
         ),
     }

@@ -25,6 +25,7 @@ mod edit;
 mod export;
 mod flame;
 mod fold;
+mod help;
 mod input;
 mod items;
 mod labelled;
@@ -112,7 +113,8 @@ pub fn main() -> ExitCode {
         && !is_subcommand(file)
     {
         talk::note(
-            "this is the summary; `flightline flame FILE` draws it, `flightline view --list FILE` lists its tables",
+            "printing the summary; draw a flame graph with `flightline flame FILE`, list tables with \
+             `flightline view --list FILE`",
         );
         words.insert(1, "summary".into());
     }

@@ -12,14 +12,14 @@ use crate::{Outcome, output};
 /// Text after the options in the help.
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline list                               all engines, options and events, tried out
+  flightline list                               test all engines, options and events
   flightline record -e cpu,page-faults@100 -- PROGRAM
   flightline record -e uprobe:libc.so.6:malloc@1000 -- PROGRAM
   flightline record -e uprobe:libc.so.6:malloc@1000 -p PID
   flightline record -e sched:sched_switch -- PROGRAM
   flightline record --off-cpu --block-io=1ms -- PROGRAM
 
-Exit status: 0 if CPU time can be sampled here, 1 if not.";
+Exit status: 0 if CPU time can be sampled on this machine, 1 if not.";
 
 /// Tries all engines and events and prints the result.
 pub fn run() -> Result<Outcome> {
@@ -33,9 +33,9 @@ pub fn run() -> Result<Outcome> {
     }
     out += &match best {
         Some(name) => {
-            format!("  auto takes the first that works: {name} (timer where it keeps up with the rate)\n")
+            format!("  auto selects the first that works: {name} (timer if it is fast enough for the rate)\n")
         }
-        None => "  nothing can sample here\n".to_owned(),
+        None => "  no engine works on this machine\n".to_owned(),
     };
     out += "\nEngines (-e NAME[@INTERVAL]):\n";
     for engine in ENGINES {
@@ -46,13 +46,13 @@ pub fn run() -> Result<Outcome> {
         let state = state(option.refused.as_deref(), option.limited.as_deref());
         line(&mut out, option.name, option.about, &state);
     }
-    out += "\nPerf events (-e NAME[@COUNT], a sample each COUNT events):\n";
+    out += "\nPerf events (-e NAME[@COUNT], one sample per COUNT events):\n";
     for event in engines::list_perf_events() {
-        let limited = event.user_only.then_some("without what happens in the kernel");
+        let limited = event.user_only.then_some("without kernel time");
         line(&mut out, &event.name, event.about, &state(event.refused.as_deref(), limited));
     }
     out += "\nFunctions (--trace FUNCTION:TIME):\n";
-    let about = "calls that take longer, by the processor's breakpoints: two functions at once";
+    let about = "calls that exceed TIME, with hardware breakpoints: at most two functions";
     line(&mut out, "--trace", about, &state(engines::trace_refused().as_deref(), None));
     output::text(Path::new("-"), |to| to.write_all(out.as_bytes()))?;
     Ok(if best.is_some() { Outcome::Whole } else { Outcome::Partial })

@@ -22,7 +22,7 @@ pub struct ManArgs {
 
 /// Writes the manual pages of `command` and of its visible subcommands.
 pub fn run(args: &ManArgs, command: Command) -> Result<Outcome> {
-    fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
+    fs::create_dir_all(&args.dir).with_context(|| format!("cannot create {}", args.dir.display()))?;
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let version = format!("flightline {}", command.get_version().unwrap_or_default());
@@ -49,7 +49,8 @@ fn sections(command: &Command, man: &Man, mut out: &mut dyn Write) -> Result<()>
         man.render_subcommands_section(&mut out)?;
     }
     // The text after the options gets its own sections; clap_mangen would reflow it into one.
-    let said = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let texts = [command.get_before_help(), command.get_after_help()].into_iter().flatten();
+    let said = texts.map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let said = Said::of(&said);
     let mut roff = Roff::new();
     if !said.notes.is_empty() {
@@ -97,7 +98,18 @@ impl<'a> Said<'a> {
                     None => said.lists.push(("Examples", vec![line.trim_start()])),
                 }
             } else if let Some(heading) = line.strip_suffix(':') {
-                said.lists.push((heading, Vec::new()));
+                // "More examples" continues the examples that the help shows before the options.
+                match said
+                    .lists
+                    .iter()
+                    .position(|(known, _)| heading == format!("More {}", known.to_lowercase()))
+                {
+                    Some(known) => {
+                        let list = said.lists.remove(known);
+                        said.lists.push(list);
+                    }
+                    None => said.lists.push((heading, Vec::new())),
+                }
             } else if let Some(status) = line.strip_prefix("Exit status: ") {
                 said.exit_status = Some(status);
             } else {
@@ -120,5 +132,7 @@ mod tests {
         assert_eq!(said.exit_status, Some("0 or 1."));
         assert_eq!(said.notes, ["A note."]);
         assert_eq!(Said::of("Nothing below:"), Said::default());
+        let said = Said::of("Examples:\n  a\n\nEvents:\n  b\n\nMore examples:\n  c");
+        assert_eq!(said.lists, [("Events", vec!["b"]), ("Examples", vec!["a", "c"])]);
     }
 }

@@ -20,8 +20,8 @@ Examples:
   flightline metadata run.jfr --categories 'GC,Java*' --details
   flightline metadata run.jfr --json | jq '.types[].name'
 
-The text is that of the JDK's `jfr metadata`: all types, or with --events or --categories the event types chosen. Of a \
-type that chunks declare differently, the first declaration is shown.";
+The text has the format of the JDK's `jfr metadata`. It contains all types, or the event types selected \
+with --events and --categories. If chunks declare a type differently, the first declaration is shown.";
 
 /// Arguments of `metadata`.
 #[derive(Debug, Args)]

@@ -22,25 +22,26 @@ use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
 use crate::svg::SvgArgs;
 use crate::talk::{self, all_shown};
-use crate::{Outcome, output, png, range, repository, spans, tracks};
+use crate::{Outcome, help, output, png, range, repository, spans, tracks};
 
 pub const EXAMPLES: &str = "\
 Examples:
   sudo flightline record --off-cpu --wakeups -o run.jfr -p 4711
   flightline offcpu run.jfr -o offcpu.html
-  flightline offcpu run.jfr --state D -o disk.svg       only what could not be interrupted: mostly disks
-  flightline offcpu run.jfr -I do_command --min 1ms     folded text of requests' waits, in µs
-  flightline offcpu run.jfr --run-queue -o cpu.html     for how long threads waited for a processor
-  flightline offcpu run.jfr --state R                   where threads were put aside while they could run
-  flightline wakeup run.jfr -o wakeup.svg               waker, its stack, and whom it woke
+  flightline offcpu run.jfr --state D -o disk.svg       only uninterruptible waits: mostly disks
+  flightline offcpu run.jfr -I do_command --min 1ms     folded text: waits in requests, in µs
+  flightline offcpu run.jfr --run-queue -o cpu.html     how long threads waited for a CPU
+  flightline offcpu run.jfr --state R                   where threads were preempted
+  flightline wakeup run.jfr -o wakeup.svg               wakers, their stacks, and the woken threads
   flightline offwake run.jfr --hide-idle -o offwake.html
-  flightline chain run.jfr -o chain.svg                 who woke the waker, up to six levels
-  flightline threadtime run.jfr -t -o time.html         all of each thread's time: running, runnable, blocked by kind
-  flightline threadtime run.jfr --by span -o spans.html the same by span of tracing; also endpoint, trace, label=KEY
-  flightline offcpu run.jfr --span checkout             what threads waited for in these spans; also --label, --trace
+  flightline chain run.jfr -o chain.svg                 wakers of wakers, up to six levels
+  flightline threadtime run.jfr -t -o time.html         all time of each thread: running, runnable, blocked
+  flightline threadtime run.jfr --by span -o spans.html the same by tracing span; also endpoint, trace, label=KEY
+  flightline offcpu run.jfr --span checkout             waits in these spans; also --label, --trace
 
-Lines of text are those of bcc's offcputime, wakeuptime and offwaketime, in whole µs; --ns is exact. What threads waited adds up over \
-threads: ten that wait for a second waited ten seconds (--per-thread tells one).";
+Text has the format of bcc's offcputime, wakeuptime and offwaketime, in whole µs; --ns is exact. Waits \
+of threads add up: ten threads that wait for one second waited for ten seconds (one second with \
+--per-thread).";
 
 /// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
 #[derive(Debug, Args)]
@@ -49,10 +50,10 @@ pub struct OffCpuArgs {
     #[command(flatten)]
     stacks: StackArgs,
     /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     output: PathBuf,
     /// folded, html, svg or png [default: by the output's extension, else folded]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, display_order = 2)]
     format: Option<Format>,
     /// Omit waits shorter than this: 500us, 1ms; without a unit µs
     #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::micros)]
@@ -62,12 +63,15 @@ pub struct OffCpuArgs {
     most: Option<Duration>,
     /// Show only user-space frames
     #[arg(short = 'U', long)]
+    #[arg(help_heading = help::FRAMES)]
     user_only: bool,
     /// Show only kernel frames
     #[arg(short = 'K', long, conflicts_with = "user_only")]
+    #[arg(help_heading = help::FRAMES)]
     kernel_only: bool,
     /// Put a frame `-` between user-space and kernel frames
     #[arg(short, long)]
+    #[arg(help_heading = help::FRAMES)]
     delimited: bool,
     /// Show waits for a CPU instead: after a wake-up or a preemption
     #[arg(long)]
@@ -79,9 +83,11 @@ pub struct OffCpuArgs {
     /// offcpu, threadtime: also draw waits that had not ended when the recording did, with their duration
     /// until then
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     open: bool,
     /// Divide waits by the number of threads with the same name and process
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     per_thread: bool,
     /// Weigh by number of waits instead of time
     #[arg(long)]
@@ -92,15 +98,18 @@ pub struct OffCpuArgs {
     by: Option<By>,
     /// Keep only waits in spans of this trace
     #[arg(long, value_name = "ID")]
+    #[arg(help_heading = help::FILTERS)]
     trace: Option<TraceId>,
     /// chain: number of wakers on top of each other
     #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
     depth: u8,
     /// threadtime: put the thread's state at the leaves instead of at the roots
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     at_leaves: bool,
     /// Text: use nanoseconds
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     ns: bool,
     /// Appearance.
     #[command(flatten)]
@@ -126,7 +135,7 @@ pub fn arg(arg: Arg) -> Arg {
         "inputs" => arg.help("Recordings or repositories; `-` is standard input"),
         // State names of the scheduler instead of an expression.
         "state" => arg.value_name("STATES").help(
-            "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
+            "Select thread states: letters such as S,D, a mask as in bcc (2), blocked, or all [default: blocked: all except R]",
         ),
         "events" | "total" | "process_title" => arg.hide(true),
         _ => arg,
@@ -138,26 +147,27 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
     if args.run_queue && graph != Graph::OffCpu {
-        bail!("--run-queue is for flightline offcpu");
+        bail!("--run-queue applies only to `flightline offcpu`");
     }
     if !select.events.is_empty() {
-        bail!("--event is not for graphs of off-CPU time; -I, --span, --only-thread and --from select of it");
+        bail!("--event does not apply to off-CPU time; select with -I, --span, --only-thread or --from");
     }
     if select.process_title {
-        bail!(
-            "--process-title is not for graphs of off-CPU time, which have no titles; --process names processes"
-        );
+        bail!("--process-title does not apply to off-CPU time; use --process");
     }
     let graph = if args.run_queue { Graph::RunQueue } else { graph };
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
     if format == Format::Folded && args.format.is_none() {
-        output::refuse_picture(&args.output, "pictures end in .html, .htm, .svg or .png, or take --format")?;
+        output::refuse_picture(
+            &args.output,
+            "the output must end in .html, .htm, .svg or .png; for other names, give --format",
+        )?;
     }
     let Read { tree, latency, seen, all, outcome } = read(args, graph)?;
     warnings(&seen, graph).iter().for_each(talk::warning);
     notes(&seen, graph, select.samples.state.is_none()).iter().for_each(talk::note);
     if tree.total == 0 {
-        bail!("nothing is left to draw: see --state, --min, --only-thread, --span, -I and -X");
+        bail!("no wait passes the filters; see --state, --min, --only-thread, --span, -I and -X");
     }
     let kept = Kept { of: all, kept: tree.total };
     if kept.is_part() {
@@ -284,7 +294,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     let Drawn { model, seen, spans, latency } = off_cpu.finish();
     if seen.intervals == 0 && seen.open_drawn == 0 {
         bail!(
-            "{} has no times without a processor (flightline.OffCpu): record with --off-cpu, and --wakeups for who woke whom",
+            "{} has no off-CPU time (flightline.OffCpu events); record with --off-cpu, and with --wakeups for wakers",
             all_shown(inputs)
         );
     }
@@ -313,18 +323,19 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
 fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
     if told.activations == 0 {
         talk::warning(
-            "the recording tells which spans samples were in, but not when these were active: times without a processor are in no span",
+            "the recording has spans of samples, but not the times when spans were active; off-CPU time is in no span",
         );
     }
     let Counts { unwaited, .. } = told.counts;
     if unwaited > 0 {
         talk::warning(format_args!(
-            "{unwaited} records were put down before all of their time had been read, as too many were waiting: --from and --to draw a part"
+            "{unwaited} records were assigned before all data for their time had been read, because too \
+             many were pending; select a part with --from and --to"
         ));
     }
     if seen.in_spans_left_out > 0 {
         talk::warning(format_args!(
-            "{} are of spans that were left out, as there are too many: --from and --to draw a part",
+            "{} belong to spans that were omitted because there are too many; select a part with --from and --to",
             seconds(seen.in_spans_left_out)
         ));
     }
@@ -341,18 +352,20 @@ fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
     if seen.lost > 0 {
         let advice = match graph {
             Graph::OffCpu => {
-                "; a larger --off-cpu-ring, a higher --off-cpu-rate, a smaller --off-cpu-stack or --off-cpu=MIN lose fewer"
+                "; to lose fewer, use a larger --off-cpu-ring, a higher --off-cpu-rate, a smaller --off-cpu-stack or --off-cpu=MIN"
             }
             _ => "",
         };
         all.push(format!(
-            "{} records of the scheduler and intervals were lost, {} intervals were recorded: `flightline summary` has the causes{advice}",
+            "{} scheduler records and intervals were lost, {} intervals were recorded; `flightline \
+             summary` lists the causes{advice}",
             seen.lost, seen.intervals
         ));
     }
     if seen.beyond > 0 {
         all.push(format!(
-            "{} of {} intervals are left out, as chains are followed through so many at most: --from and --to draw a part",
+            "{} of {} intervals are omitted, because the number of intervals in chains is limited; \
+             select a part with --from and --to",
             seen.beyond, seen.intervals
         ));
     }
@@ -365,22 +378,22 @@ fn notes(seen: &Seen, graph: Graph, all_states: bool) -> Vec<String> {
     let mut all = Vec::new();
     if seen.open_drawn > 0 {
         all.push(format!(
-            "{} still waiting when the recording ended: {} of these waits are drawn, for as long as they had lasted by then",
+            "{} still waiting when the recording ended; {} of these waits are drawn up to the end",
             threads_were(seen.open),
             seen.open_drawn
         ));
     } else if seen.open > 0 && matches!(graph, Graph::OffCpu | Graph::Time) {
         let were = threads_were(seen.open);
-        all.push(format!("{were} still waiting when the recording ended: --open draws that"));
+        all.push(format!("{were} still waiting when the recording ended; use --open to draw these waits"));
     }
     if seen.involuntary > 0 && all_states && graph == Graph::OffCpu {
         all.push(format!(
-            "{} in which threads were preempted are not drawn: --state R draws them, --run-queue all waiting for a processor",
+            "{} of preemption are not drawn; use --state R to draw it, or --run-queue to draw all waits for a CPU",
             seconds(seen.involuntary)
         ));
     }
     if seen.idle > 0 {
-        all.push(format!("{} of waiting for something to do are left out", seconds(seen.idle)));
+        all.push(format!("{} of idle waits are omitted", seconds(seen.idle)));
     }
     if seen.without_waker > 0 && matches!(graph, Graph::Wakeup | Graph::OffWake | Graph::Chain) {
         all.push(without_waker(seen.without_waker, seen.with_waker, seen.lost));
@@ -397,7 +410,7 @@ fn without_waker(unknown: u64, known: u64, lost: u64) -> String {
     let why = match (known, lost) {
         (0, _) => "record with --wakeups, as root to see wakers in other processes",
         (_, 0) => "record as root to see wakers in other processes",
-        _ => "the records of their wake-ups are among those lost",
+        _ => "their wake-up records were lost",
     };
     format!("{unknown} of {} sleeps have no known waker: {why}", unknown.saturating_add(known))
 }
@@ -458,7 +471,7 @@ mod tests {
     fn note_is_printed_only_by_affected_graphs() {
         let seen = Seen { open: 3, involuntary: 5_000_000, without_waker: 2, ..Seen::default() };
         assert_eq!(noted(&seen, "3 threads were still waiting"), [Graph::OffCpu, Graph::Time]);
-        assert_eq!(noted(&seen, "0.005 s in which threads were preempted"), [Graph::OffCpu]);
+        assert_eq!(noted(&seen, "0.005 s of preemption are not drawn"), [Graph::OffCpu]);
         assert_eq!(
             noted(&seen, "2 of 2 sleeps have no known waker"),
             [Graph::Wakeup, Graph::OffWake, Graph::Chain]
@@ -475,7 +488,7 @@ mod tests {
         for graph in GRAPHS {
             let text = warnings(&seen, graph).concat();
             assert!(
-                text.starts_with("9 records of the scheduler and intervals were lost, 40 intervals were"),
+                text.starts_with("9 scheduler records and intervals were lost, 40 intervals were"),
                 "{text}"
             );
             assert_eq!(text.contains("--off-cpu-ring"), graph == Graph::OffCpu, "{text}");
@@ -487,7 +500,7 @@ mod tests {
         for (known, lost, expected) in [
             (0, 9, "3 of 3 sleeps have no known waker: record with --wakeups"),
             (7, 0, "3 of 10 sleeps have no known waker: record as root"),
-            (7, 9, "3 of 10 sleeps have no known waker: the records of their wake-ups are among those lost"),
+            (7, 9, "3 of 10 sleeps have no known waker: their wake-up records were lost"),
         ] {
             let text = without_waker(3, known, lost);
             assert!(text.starts_with(expected), "{text}");

@@ -25,7 +25,7 @@ pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>)
     let Ok(to) = path.canonicalize() else { return Ok(()) };
     let mut inputs = inputs.into_iter();
     if to.is_file() && inputs.any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
-        bail!("{} is the input, which is never changed: name another output with -o", path.display());
+        bail!("{} is the input; give another output with -o", path.display());
     }
     Ok(())
 }
@@ -34,7 +34,7 @@ pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>)
 /// Returns an error if the file exists.
 pub fn refuse_existing(path: &Path) -> Result<()> {
     if path.is_file() {
-        bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
+        bail!("{} exists; use --force to overwrite it, or give another name with -o", path.display());
     }
     Ok(())
 }
@@ -52,7 +52,10 @@ pub fn is_recording(path: &Path) -> bool {
 /// Returns an error if text or a flame graph would overwrite a recording.
 pub fn refuse_recording(path: &Path) -> Result<()> {
     if is_recording(path) {
-        bail!("{} is a recording and is not overwritten: name another output with -o", path.display());
+        bail!(
+            "{} is a recording, and recordings are not overwritten; give another output with -o",
+            path.display()
+        );
     }
     Ok(())
 }
@@ -65,7 +68,7 @@ pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
         ["pdf", "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "ps", "eps"];
     let ending = path.extension().unwrap_or_default();
     if PICTURES.iter().any(|picture| ending.eq_ignore_ascii_case(picture)) {
-        bail!("{} would not be what its name says: {known}", path.display());
+        bail!("{}: wrong extension for this output: {known}", path.display());
     }
     Ok(())
 }
@@ -73,7 +76,7 @@ pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
 /// Writes a finished document; refuses to write it to a terminal.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     if is_stdout(path) && io::stdout().is_terminal() {
-        bail!("will not write a picture to a terminal: name a file with -o, or redirect the output");
+        bail!("not writing an image to a terminal; give a file with -o, or redirect the output");
     }
     text(path, |out| out.write_all(bytes))
 }

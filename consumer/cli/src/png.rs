@@ -43,7 +43,7 @@ fn with_root_text(svg: &[u8]) -> Vec<u8> {
 /// Returns an error if there is no browser or it fails.
 pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
     let browser = browser()?;
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
     let (source, picture) = (folder.path().join("picture.svg"), folder.path().join("picture.png"));
     fs::write(&source, with_root_text(svg)).with_context(|| format!("cannot write {}", source.display()))?;
     let head = String::from_utf8_lossy(&svg[..svg.len().min(1000)]);
@@ -51,12 +51,12 @@ pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
         head.split_once("<svg")?.1.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?.parse().ok()
     };
     let (Some(width), Some(height)) = (size("width"), size("height")) else {
-        bail!("the picture does not tell its size");
+        bail!("the image has no size");
     };
     if height > HIGHEST {
         bail!(
-            "the picture is {height} pixels high, more than browsers draw: --focus and --min-width make it lower, --format svg has \
-             no limit"
+            "the image is {height} pixels high, more than browsers can draw; reduce it with --focus or \
+             --min-width, or use --format svg"
         );
     }
     let mut command = Command::new(&browser);
@@ -89,11 +89,11 @@ pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
         if start.elapsed() > PATIENCE {
             let _ = child.kill();
             let _ = child.wait();
-            bail!("{} drew nothing within {} s", browser.display(), PATIENCE.as_secs());
+            bail!("{} did not finish within {} s", browser.display(), PATIENCE.as_secs());
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    fs::read(&picture).with_context(|| format!("{} drew nothing ({status})", browser.display()))
+    fs::read(&picture).with_context(|| format!("{} failed to draw the image ({status})", browser.display()))
 }
 
 /// Returns `CHROMIUM`, or the first browser found.
@@ -107,7 +107,7 @@ fn browser() -> Result<PathBuf> {
     match all.find(|candidate| candidate.is_file()) {
         Some(found) => Ok(found),
         None => bail!(
-            "a picture as PNG is drawn by Chromium, and there is none on PATH: install it, name it in CHROMIUM, or write .svg"
+            "PNG output needs Chromium, which is not on PATH; install it, set CHROMIUM to its path, or write .svg"
         ),
     }
 }

@@ -26,13 +26,13 @@ Examples:
   flightline print run.jfr --events 'jdk.Thread*,flightline.*' --ndjson | jq -r .event
   flightline print run.jfr --categories 'GC,Java Application' --from 2m --to -30
   flightline print run.jfr --events CPULoad --csv -o load.csv
-  flightline print run.jfr --json -o run.json               as `jfr print --json` of the JDK
-  flightline print --follow --events GarbageCollection run.jfr   until Ctrl-C, while it is recorded
+  flightline print run.jfr --json -o run.json               the format of the JDK's `jfr print --json`
+  flightline print --follow --events GarbageCollection run.jfr   while it is recorded, until Ctrl-C
   flightline record -o - -- ./server | flightline print - --ndjson
 
-Text and JSON are those of the JDK's `jfr print`: the events of a chunk by when they ended, five frames of each \
-stack. Points in time are told by the recording's own time zone. A range of time takes in every event of which any \
-part lies in it; its end is not part of it.";
+Text and JSON have the format of the JDK's `jfr print`: events of a chunk in order of their end, five \
+frames per stack, timestamps in the recording's time zone. A time range selects every event that \
+overlaps it; the end is exclusive.";
 
 /// Arguments of `print`.
 #[derive(Debug, Args)]
@@ -195,8 +195,8 @@ impl Session {
     fn follow(mut self, args: &PrintArgs) -> Result<Outcome> {
         let path = match &args.inputs[..] {
             [path] if !is_stdout(path) => path,
-            [_] => bail!("standard input is read as it comes anyway: leave out --follow"),
-            _ => bail!("--follow takes one recording at a time"),
+            [_] => bail!("--follow does not apply to standard input, which is always read as it arrives"),
+            _ => bail!("--follow accepts only one recording"),
         };
         let signals = Signals::of_user()?;
         let interval = Duration::from_millis(args.every);
@@ -265,7 +265,9 @@ fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
         return Ok(selection);
     }
     if args.follow {
-        bail!("--follow takes no time before the end, percentage or clock time: the end is not known yet");
+        bail!(
+            "--follow does not accept times before the end, percentages or clock times, because the end is not known"
+        );
     }
     if let Some(times) = Times::of(paths)? {
         let (from, to) = args.range.moments(times.start, times.end);

@@ -55,7 +55,7 @@ impl RangeArgs {
 pub fn last(text: &str) -> Result<Bound, String> {
     match text.parse::<Bound>() {
         Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
-        _ => Err("give a span: 30s, 10m, 2h".into()),
+        _ => Err("give a duration such as 30s, 10m or 2h".into()),
     }
 }
 
@@ -70,7 +70,7 @@ pub fn check(range: &RangeArgs) -> Result<()> {
         _ => false,
     };
     if empty {
-        bail!("--from is after --to: nothing lies between them");
+        bail!("--from must be before --to");
     }
     Ok(())
 }

@@ -31,7 +31,8 @@ use crate::{
     attach::AttachArgs,
     ctl::{ScheduleArgs, run_dormant},
     dump_policy::PolicyArgs,
-    off_cpu::OffCpuArgs,
+    help,
+    off_cpu::{OffCpuArgs, OffCpuLimits},
     targets,
 };
 
@@ -43,54 +44,80 @@ pub const DEFAULT_OUTPUT: &str = "flightline.jfr";
 
 const EXAMPLES: &str = "\
 Examples:
-  flightline record --flame flame.html -- sqlite3 big.db 'select …'
+  flightline record --flame flame.html -- ./server       a flame graph of CPU time
+  flightline record -p 1234 --duration 30s -o run.jfr    a running process, for 30 seconds
+  flightline record -e cpu,alloc,lock -- ./server        also allocations and lock waits";
+
+const DETAILS: &str = "\
+Events (-e NAME or NAME@INTERVAL; `flightline list` shows which work on this machine):
+  cpu            CPU time by stack (default), such as cpu@1ms
+  wall           wall-clock time by stack: threads that run and threads that wait
+  alloc          memory allocations, by bytes, such as alloc@512k
+  live           memory that was allocated and not freed
+  lock           waits for locks, such as lock@1ms for those of at least 1 ms
+  io             reads, writes, syncs and connections, such as io@10ms
+  throw          exceptions and panics
+  metrics        CPU load, memory and threads of the process
+  page-faults, cycles, sched:sched_switch, uprobe:libc.so.6:malloc, …   any event of Linux perf
+
+Outputs (-o):
+  run.jfr        a file; an existing file is renamed to run.jfr.old
+  run-%p.jfr     one file per process; %p is the PID
+  -              standard output; the standard output of the program then goes to standard error
+  fd:N, a FIFO, unix:PATH, tcp:HOST:PORT   a live stream; see `flightline tail` and `flightline collect`
+
+More examples:
   flightline record -F 1000 -o run.jfr -- xz -9 -T2 big.bin
   flightline record -e cpu,wall@20ms,lock,io -o run.jfr -- redis-server
-  flightline record -o 'run-%p.jfr' -- make                     a file for each process
-  flightline record --repository /var/lib/fl --max-age 24h --max-size 1g -- nginx   the last day, always
+  flightline record --off-cpu --wakeups -p postgres --duration 30s
+  flightline record --repository /var/lib/fl --max-age 24h --max-size 1g -- nginx   retain the last day
   flightline record --repository /var/lib/fl --label zone=eu-1 --wait -- ./start-daemon
-  flightline record -p 1234 --duration 30s --flame flame.html   a running process, from outside
   flightline record -o - -- python3 script.py | flightline flame - -o x.svg
 
-The line at the end counts samples as every reader does: one of two periods of CPU time is written as two, one of less than half may be \
-none. `(254 taken)` behind them says how many were taken, where that is another number.
+The last line of output counts CPU-time events. If the number of sampled stacks differs, it follows as `(254 stacks sampled)`: \
+a late sample represents several events.
 
-SIGINT and SIGTERM finish the recording properly; a second one finishes at once. The exit status is the program's \
-(128 + n if signal n ended it), 1 if the program succeeded but the recording could not be written.";
+SIGINT and SIGTERM finish the recording; a second signal ends it immediately.
+
+Exit status: that of the program (128 + N if signal N killed it); 126 or 127 if the program cannot be run; 1 if the program succeeded \
+but the recording could not be written; 2 for wrong usage.";
 
 /// Arguments of `record`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = EXAMPLES, after_help = DETAILS, help_template = help::EXAMPLES_FIRST)]
+#[command(
+    override_usage = "flightline record [OPTIONS] [--] <COMMAND>...\n       flightline record [OPTIONS] -p <PID|NAME>"
+)]
 pub struct RecordArgs {
-    /// Output of the recording; `-` is standard output (the program's own output then goes to standard
-    /// error), `%p` in the name gives each process its own file; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT
-    /// write a stream. An existing file is renamed to FILE.old [default: flightline.jfr]
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Output file, or `-` for standard output [default: flightline.jfr]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
     pub output: Option<PathBuf>,
-    #[command(flatten)]
-    pub repository: RepositoryArgs,
-    /// Draw a flame graph when the program has ended: FILE.html, FILE.svg or FILE.png
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "repository")]
+    /// Draw a flame graph when the recording ends: FILE.html, FILE.svg or FILE.png
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "repository", display_order = 2)]
     pub flame: Option<PathBuf>,
     #[command(flatten)]
-    sampling: SamplingArgs,
-    /// Continue until all processes that the program left behind have ended
-    #[arg(short, long)]
-    pub wait: bool,
-    /// Do not record; run the program in standby, so that `flightline ctl -p PID start` can record it later
-    #[arg(long)]
-    pub dormant: bool,
-    /// Print only errors
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub quiet: bool,
-    /// Print more at the end
-    #[arg(short, long)]
-    pub verbose: bool,
+    off_cpu: OffCpuArgs,
     #[command(flatten)]
     pub attach: AttachArgs,
+    /// Continue until all child processes have ended, too
+    #[arg(short, long, display_order = 8)]
+    pub wait: bool,
+    /// Print only errors
+    #[arg(short, long, conflicts_with = "verbose", display_order = 9)]
+    pub quiet: bool,
+    /// Print more details at the end
+    #[arg(short, long, display_order = 10)]
+    pub verbose: bool,
+    /// Run the program in standby, without recording; `flightline ctl -p PID start` records it later
+    #[arg(long, help_heading = help::TARGETS)]
+    pub dormant: bool,
     #[command(flatten)]
-    off_cpu: OffCpuArgs,
-    /// Program and arguments
+    pub repository: RepositoryArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    off_cpu_limits: OffCpuLimits,
+    /// Program to run, with its arguments
     #[arg(
         required_unless_present_any = ["pid", "all_processes"],
         conflicts_with_all = ["pid", "all_processes"],
@@ -104,23 +131,22 @@ pub struct RecordArgs {
 /// A rolling repository instead of a file.
 #[derive(Debug, Args)]
 pub struct RepositoryArgs {
-    /// Record to this folder, with a folder per process and a file per chunk, and remove old chunks: the
-    /// layout of the JDK's repositories, which `jfr`, JMC and EventStream.openRepository read. `%u`
-    /// represents the user's id
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "output")]
+    /// Record to this folder and remove old data: one folder per process, one file per chunk. `jfr`, JDK
+    /// Mission Control and EventStream.openRepository can read it. `%u` is replaced by the user id
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "output", help_heading = help::REPOSITORY)]
     repository: Option<PathBuf>,
-    /// Remove chunks older than this, such as 24h, 7d
-    #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration)]
+    /// Remove chunks older than this, such as 24h or 7d
+    #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration, help_heading = help::REPOSITORY)]
     max_age: Option<Duration>,
-    /// Limit the disk space of all recordings in the repository by removing the oldest chunks, such as 500m,
-    /// 1g
-    #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes)]
+    /// Limit the disk space of all recordings in the repository, such as 500m or 1g; the oldest chunks are
+    /// removed
+    #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes, help_heading = help::REPOSITORY)]
     max_size: Option<u64>,
     /// Close a chunk at this age [default: 15m, at most an eighth of --max-age]
-    #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration)]
+    #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration, help_heading = help::REPOSITORY)]
     chunk_age: Option<Duration>,
     /// Close a chunk at this size [default: 12m, at most an eighth of --max-size]
-    #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes, help_heading = help::REPOSITORY)]
     chunk_size: Option<u64>,
 }
 
@@ -147,118 +173,113 @@ impl RepositoryArgs {
 /// Sampling options, shared by `record` and the drain of programs that record themselves.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
-    /// Events to record, as NAME or NAME@INTERVAL: cpu@10ms, wall, alloc@512k, live, lock@1ms, io@10ms,
-    /// throw, metrics, or any perf event (page-faults, sched:sched_switch, uprobe:libc.so.6:malloc);
-    /// separated by commas or repeated [default: cpu]
-    #[arg(short, long, value_name = "EVENT")]
+    /// Events to record, separated by commas: cpu, wall, alloc, lock, io, … (see `flightline list`) [default: cpu]
+    #[arg(short, long, value_name = "EVENT", display_order = 5)]
     event: Vec<String>,
-    /// Record all events that can be combined, in addition to those of --event
-    #[arg(long)]
-    all: bool,
-    /// Record calls of a function that exceed a duration: FUNCTION:THRESHOLD or LIBRARY:FUNCTION:THRESHOLD
-    #[arg(long, value_name = "FN:TIME")]
-    trace: Vec<String>,
     /// CPU samples per second, 1 to 10000
     #[arg(short = 'F', long, alias = "freq", value_name = "HZ", default_value_t = DEFAULT_RATE, conflicts_with = "interval")]
-    #[arg(value_parser = rate)]
+    #[arg(value_parser = rate, display_order = 6)]
     rate: f64,
-    /// CPU time between samples instead, such as 10ms, 500us
-    #[arg(short, long, value_name = "TIME", value_parser = duration)]
-    interval: Option<Duration>,
-    /// Limit the overhead, in percent of the programs' CPU time, or of one CPU if they use less, such as
-    /// 0.5%: while it is exceeded, samples are taken less often, with a higher weight
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    budget: Option<f64>,
-    /// Engine for CPU samples; `flightline list` shows which ones work
-    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
-    engine: EngineArg,
-    /// Maximum number of frames per stack, up to 2048
-    #[arg(long, value_name = "FRAMES", default_value_t = DEFAULT_DEPTH, value_parser = clap::value_parser!(u32).range(1..=2048))]
-    depth: u32,
-    /// Sync each flush to the disk: a power failure then costs at most the data since the last flush, not
-    /// what the kernel had cached
-    #[arg(long)]
-    sync: bool,
-    /// Overwrite the output file. By default an existing file is renamed to FILE.old
-    #[arg(long)]
-    force: bool,
-    /// Interval between flushes, which limits the delay for readers [default: 1s, or that of --aggregate]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    flush: Option<Duration>,
-    /// Merge identical CPU samples within this interval (such as 10s) into one profiler.WallClockSample.
-    /// Files become about ten times smaller; line numbers and inlined frames are dropped
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    aggregate: Option<Duration>,
-    /// With --aggregate: keep lines, addresses and inlined functions; stacks that differ in these are not
-    /// merged
-    #[arg(long, requires = "aggregate")]
-    aggregate_lines: bool,
-    /// Record the addresses of frames instead of source lines and inlined functions: `annotate --asm` shows
-    /// samples per instruction, and `symbolize` adds lines and inlined functions afterwards. Recordings
-    /// become larger
-    #[arg(long)]
-    addresses: bool,
-    /// Write metrics about the recorder to this file every ten seconds, for Prometheus' text file collector
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    metrics_file: Option<PathBuf>,
-    /// Serve the metrics at http://ADDRESS/metrics, such as 127.0.0.1:9464, without access control
-    #[arg(long, value_name = "ADDRESS")]
-    metrics_listen: Option<std::net::SocketAddr>,
-    /// With -e live: how often to write a summary of live memory by stack (at least 1s). Every live
-    /// allocation is also written at the end
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    /// Record all events that can be combined, in addition to those of --event
+    #[arg(long, help_heading = help::EVENTS)]
+    all: bool,
+    /// Record calls of a function that exceed a duration: FUNCTION:TIME or LIBRARY:FUNCTION:TIME; repeatable
+    #[arg(long, value_name = "FN:TIME", help_heading = help::EVENTS)]
+    trace: Vec<String>,
+    /// Spans to record from the trace layer, the C API or OpenTelemetry's thread context: those with samples,
+    /// all, or none. Samples refer to their spans, except with `off`, with --aggregate, and with -p [default:
+    /// sampled; all with --off-cpu, --syscall-io, --block-io or --growth]
+    #[arg(long, value_name = "sampled|all|off", value_parser = Spans::parse, help_heading = help::EVENTS)]
+    pub spans: Option<Spans>,
+    /// With -e live: interval between summaries of live memory by stack, at least 1s. Every live allocation
+    /// is also written at the end
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, help_heading = help::EVENTS)]
     live_interval: Duration,
-    /// Memory for samples per recorded process, a power of two [default: by rate and CPUs, 256K to 16M]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    ring_size: Option<u64>,
+    /// If a signal such as SIGSEGV or SIGABRT kills a program, record the signal and a last sample of every
+    /// thread [default: on with --repository, else off]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off, help_heading = help::EVENTS)]
+    fatal_signals: Option<bool>,
     /// Record only these threads: ids, such as 17,20-30, or a regular expression for the name; repeatable.
     /// Names are read once per second
-    #[arg(long, value_name = "THREADS")]
+    #[arg(long, value_name = "THREADS", help_heading = help::TARGETS)]
     threads: Vec<String>,
     /// Do not record child processes
-    #[arg(long)]
+    #[arg(long, help_heading = help::TARGETS)]
     no_follow: bool,
-    /// Omit the arguments of recorded programs
-    #[arg(long)]
-    redact_args: bool,
-    /// If a signal such as SIGSEGV or SIGABRT kills a program, record the signal with a last sample of every
-    /// thread [default: with --repository]
-    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
-    fatal_signals: Option<bool>,
-    /// Spans to record from the trace layer, the C API or OpenTelemetry's thread context: those with samples,
-    /// all, or none. Samples refer to their spans except with off, with --aggregate, and when recording from
-    /// outside [default: sampled; with --off-cpu, --syscall-io and similar options all, because threads may
-    /// wait in spans without samples]
-    #[arg(long, value_name = "sampled|all|off", value_parser = Spans::parse)]
-    pub spans: Option<Spans>,
-    /// Label to write to every chunk, such as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host,
-    /// service (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are
-    /// detected
+    /// Overwrite the output file. By default an existing file is renamed to FILE.old
+    #[arg(long, help_heading = help::OUTPUT)]
+    force: bool,
+    /// Label of the recording, such as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service,
+    /// version and container are detected. The service is the systemd unit or OTEL_SERVICE_NAME, else the
+    /// program's name
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
+    #[arg(help_heading = help::OUTPUT)]
     label: Vec<(String, String)>,
-    #[command(flatten)]
-    stream: StreamArgs,
+    /// Omit the arguments of recorded programs, which can contain secrets
+    #[arg(long, help_heading = help::OUTPUT)]
+    redact_args: bool,
+    /// Merge identical CPU samples within this interval (such as 10s) into one profiler.WallClockSample.
+    /// Files become about ten times smaller; line numbers and inlined frames are dropped
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = help::OUTPUT)]
+    aggregate: Option<Duration>,
     #[command(flatten)]
     schedule: ScheduleArgs,
     #[command(flatten)]
     dumps: PolicyArgs,
+    #[command(flatten)]
+    stream: StreamArgs,
+    /// CPU time between samples, such as 10ms or 500us, instead of --rate
+    #[arg(short, long, value_name = "TIME", value_parser = duration, help_heading = help::ADVANCED)]
+    interval: Option<Duration>,
+    /// Limit the overhead, such as 0.5%: a share of the programs' CPU time, or of one CPU if they use less.
+    /// Above the limit, samples are taken less often and get a higher weight
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = help::ADVANCED)]
+    budget: Option<f64>,
+    /// Engine for CPU samples: perf (perf_event_open), perf-user (perf_event_open without kernel stacks; a
+    /// timer covers kernel time), timer (a CPU-time timer per thread), itimer (one CPU-time timer per process)
+    /// or auto (the best one that works); `flightline list` shows which ones work
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto, hide_possible_values = true, help_heading = help::ADVANCED)]
+    engine: EngineArg,
+    /// Maximum number of frames per stack, up to 2048
+    #[arg(long, value_name = "FRAMES", default_value_t = DEFAULT_DEPTH, value_parser = clap::value_parser!(u32).range(1..=2048))]
+    #[arg(help_heading = help::ADVANCED)]
+    depth: u32,
+    /// Record the addresses of frames instead of source lines and inlined functions, for `annotate --asm` and
+    /// `symbolize`. Recordings become larger
+    #[arg(long, help_heading = help::ADVANCED)]
+    addresses: bool,
+    /// With --aggregate: keep lines, addresses and inlined functions; stacks that differ in these are not
+    /// merged
+    #[arg(long, requires = "aggregate", help_heading = help::ADVANCED)]
+    aggregate_lines: bool,
+    /// Interval between flushes, which limits the delay for readers [default: 1s, or that of --aggregate]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = help::ADVANCED)]
+    flush: Option<Duration>,
+    /// Sync each flush to the disk: after a power failure, at most the data since the last flush is lost
+    #[arg(long, help_heading = help::ADVANCED)]
+    sync: bool,
+    /// Shared memory for samples per recorded process, a power of two [default: by rate and CPUs, 256K to
+    /// 16M]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = help::ADVANCED)]
+    ring_size: Option<u64>,
+    /// Write metrics about the recorder to this file every ten seconds, in the Prometheus text format
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = help::ADVANCED)]
+    metrics_file: Option<PathBuf>,
+    /// Serve these metrics at http://ADDRESS/metrics, such as 127.0.0.1:9464, without access control
+    #[arg(long, value_name = "ADDRESS", help_heading = help::ADVANCED)]
+    metrics_listen: Option<std::net::SocketAddr>,
     /// Measure the cost of the signal handler
     #[arg(long, hide = true)]
     measure: bool,
 }
 
-/// See [`Engine`].
+/// See [`Engine`]. The help of `--engine` describes the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EngineArg {
-    /// The best that works
     Auto,
-    /// perf_event_open, kernel time included
     Perf,
-    /// perf_event_open without kernel time, which a timer covers
     PerfUser,
-    /// A CPU-time timer per thread
     Timer,
-    /// One CPU-time timer per process
     Itimer,
 }
 
@@ -374,7 +395,8 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     args.attach.end_with_agent();
-    let mut settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
+    let mut settings =
+        args.off_cpu.add_to(args.sampling.settings()?, &args.sampling, &args.off_cpu_limits)?;
     settings.processes.outside = args.attach.outside;
     // Each process reads its own environment; report errors in this one too.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
@@ -385,7 +407,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     if stdout && std::io::stdout().is_terminal() {
         return Err(Error::Unavailable {
             name: "output",
-            problem: "a recording is not for a terminal; pipe it on or use -o FILE".into(),
+            problem: "not writing a recording to a terminal; redirect the output, or use -o FILE".into(),
         });
     }
     if let Some(output) = &args.output {
@@ -444,7 +466,8 @@ fn conclude(
     scratch: Option<TempDir>,
 ) -> Result<u8, Error> {
     if ended.unseen {
-        say("the program was not recorded: it ended before it loaded libflightline.so, or it cannot load it");
+        say("the program was not recorded: it ended before it loaded libflightline.so, or it cannot load \
+            the library; try `flightline record -p PID`");
         return Ok(ended.code.max(1));
     }
     let drawn = match &args.flame {
@@ -455,9 +478,9 @@ fn conclude(
         let size = format_bytes(ended.report.output.bytes);
         let place = match (&drawn, &scratch) {
             // The recording is removed with its folder.
-            (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),
+            (Ok(Some(picture)), Some(_)) => format!("flame graph in {}", picture.display()),
             (Ok(Some(picture)), None) => {
-                format!("{size} in {}, drawn in {}", path.display(), picture.display())
+                format!("{size} in {}, flame graph in {}", path.display(), picture.display())
             }
             _ if stdout => format!("{size} in standard output"),
             _ => format!("{size} in {}", path.display()),
@@ -466,7 +489,7 @@ fn conclude(
     }
     if let Err(error) = drawn {
         let _ = scratch.map(TempDir::keep);
-        say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
+        say(&format!("cannot draw the flame graph: {error:#}; the recording is in {}", path.display()));
         return Ok(ended.code.max(1));
     }
     // The program's status, unless it succeeded while its recording failed.
@@ -485,7 +508,7 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
     };
     Err(Error::Unavailable {
         name: "flame",
-        problem: format!("cannot draw from {what}; leave out -o, or name a file"),
+        problem: format!("cannot draw from {what}; omit -o, or give a file"),
     })
 }
 
@@ -493,12 +516,13 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
 fn check_ending(output: &Path) -> Result<(), Error> {
     let ending = output.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
     let remedy = match ending.as_str() {
-        "html" | "htm" | "svg" | "png" => format!("--flame {} draws it", output.display()),
-        "folded" | "collapsed" | "txt" | "json" => "`flightline fold` and `convert` write text".to_owned(),
+        "html" | "htm" | "svg" | "png" => format!("to draw a flame graph, use --flame {}", output.display()),
+        "folded" | "collapsed" | "txt" | "json" => {
+            "to write text, use `flightline fold` or `flightline convert`".to_owned()
+        }
         _ => return Ok(()),
     };
-    let problem =
-        format!("{} would hold a recording (JFR), not what its name says; {remedy}", output.display());
+    let problem = format!("{} has the wrong extension for a recording (.jfr); {remedy}", output.display());
     Err(Error::Unavailable { name: "output", problem })
 }
 
@@ -509,7 +533,7 @@ fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     if args.output.as_deref() == Some(Path::new("-")) {
         return Err(Error::Unavailable {
             name: "flame",
-            problem: "cannot draw what goes to standard output; use -o FILE, or `| flightline flame -`"
+            problem: "cannot draw a recording that goes to standard output; use -o FILE, or pipe it to `flightline flame -`"
                 .into(),
         });
     }
@@ -535,7 +559,7 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     }
     if args.verbose {
         say(&format!(
-            "{} processes, {} threads, {} events, {} chunks, {} CPU ms of our own",
+            "{} processes, {} threads, {} events, {} chunks; CPU time of the recorder: {} ms",
             report.processes,
             report.threads,
             report.output.events,

@@ -17,13 +17,13 @@ use crate::{
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline recover                 everything that killed recorders of this user left behind
-  flightline recover /var/lib/fl     what belongs to this repository
+  flightline recover                 all recordings of this user whose recorder was killed
+  flightline recover /var/lib/fl     the recordings of this repository
   flightline recover run.jfr --json
 
-A recorder that is killed (SIGKILL, out of memory) leaves its recording as of the last flush, and everything taken since then \
-in shared memory. It is put behind what is in the file, with names, as if the recorder had ended in good order. Commands \
-that read a recording or a repository do so by themselves; until then, and for a day, it is kept.";
+When a recorder is killed (SIGKILL, out of memory), the file ends at the last flush, and later data \
+remains in shared memory for a day. `recover` appends that data to the file, with function names. \
+Commands that read a recording or a repository recover it automatically.";
 
 /// Arguments of `recover`.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub fn run(args: &RecoverArgs) -> Result<Outcome> {
     // typing error.
     let slip = |path: &&PathBuf| !path.exists() && !sessions.iter().any(|session| concerns(session, path));
     if let Some(path) = args.paths.iter().find(slip) {
-        bail!("{} does not exist, nor was it being recorded to", shown(path));
+        bail!("{} does not exist, and no killed recorder was writing to it", shown(path));
     }
     for session in sessions {
         if args.paths.is_empty() || args.paths.iter().any(|path| concerns(&session, path)) {
@@ -87,11 +87,11 @@ pub fn run(args: &RecoverArgs) -> Result<Outcome> {
 fn told(done: &Recovered) -> String {
     let torn = match done.torn {
         0 => String::new(),
-        n => format!("; {n} that were being written at the end are lost"),
+        n => format!("; {n} that were being written are lost"),
     };
     let lost = match done.lost {
         0 => String::new(),
-        n => format!("; {n} that found no room in it are told as lost"),
+        n => format!("; {n} that did not fit are reported as lost"),
     };
     format!("{} samples and events recovered from shared memory{torn}{lost}", done.records)
 }
@@ -115,7 +115,7 @@ pub fn before_reading(path: &Path) {
         match recover::recover(&session) {
             Ok(done) => {
                 done.problems.iter().for_each(talk::warning);
-                talk::note(format!("{}: its recorder was killed: {}", shown(path), told(&done)));
+                talk::note(format!("{}: the recorder was killed: {}", shown(path), told(&done)));
             }
             Err(error) => talk::warning(&error),
         }

@@ -114,7 +114,7 @@ impl<'a> Fields<'a> {
         for name in self.args.redact_fields.iter().flat_map(|list| names(list)) {
             if !met.contains(&name) {
                 talk::warning(format_args!(
-                    "--redact-fields {name}: the recording declares no such field with text"
+                    "--redact-fields {name}: the recording declares no text field with this name"
                 ));
                 all = false;
             }

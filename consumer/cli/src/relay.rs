@@ -24,11 +24,11 @@ Examples:
   flightline relay unix:/run/user/1000/server.sock -o tcp:127.0.0.1:4711 --token-file token
   flightline relay tcp:127.0.0.1:4711 -o fifo -o unix:/tmp/x.sock --json
 
-Each reader begins with the next chunk of the stream: within about a second where the input is a socket, by which a chunk can be asked \
-for, else after 15 s at most. One that is too far behind is cut off at the end of a \
-segment, told in flightline.StreamLoss events what it lost, and goes on with a later chunk. Unix sockets obey their owner and \
-root alone; whoever comes by TCP sends the token and a newline first. What comes in is read at once, whoever is there: when the \
-input ends, readers have ten seconds to take the rest.";
+Each reader starts with the next chunk of the stream: after about a second if the input is a socket, \
+because a new chunk can be requested, else after 15 s at most. A reader that falls too far behind skips \
+to a later chunk and receives flightline.StreamLoss events with the number of lost events. Only the \
+owner and root can connect to a Unix socket. TCP clients send the token and a newline first. The input \
+is always read immediately. When it ends, readers have ten seconds to receive the rest.";
 
 /// Read size in bytes.
 const PIECE: usize = 256 << 10;
@@ -77,7 +77,7 @@ pub fn run(args: &RelayArgs) -> Result<Outcome> {
     for path in &args.output {
         let address = Address::parse(path, 1)?;
         if args.json && address == Address::Descriptor(1) {
-            bail!("--json and the stream cannot both go to standard output: use another -o");
+            bail!("--json and the stream cannot both go to standard output; give another output with -o");
         }
         sinks.push(Some(StreamSink::at(&address, &options)?.relaying()));
     }
@@ -101,11 +101,13 @@ pub fn run(args: &RelayArgs) -> Result<Outcome> {
     }
     Ok(match ended? {
         End::Input { whole: false } => {
-            talk::warning(format!("{input} ended within a chunk, which was completed for the readers"));
+            talk::warning(format!(
+                "{input} ended in the middle of a chunk; readers receive it as a complete chunk"
+            ));
             Outcome::Partial
         }
         End::Outputs => {
-            talk::warning("no output is left");
+            talk::warning("all outputs are closed");
             Outcome::Partial
         }
         End::Input { whole: true } | End::Signal => Outcome::Whole,
@@ -172,7 +174,7 @@ impl Relay {
                 self.bytes += len as u64;
                 for sink in self.sinks.iter_mut().flatten() {
                     let taken = sink.take(&buffer[..len]);
-                    taken.with_context(|| format!("cannot pass on what comes from {input}"))?;
+                    taken.with_context(|| format!("cannot forward the stream from {input}"))?;
                     whole = sink.is_at_chunk_end();
                 }
             }

@@ -19,16 +19,17 @@ Examples:
   flightline repair torn.jfr --dry-run --json       only reports what would be retained and lost
   flightline repair 2026_11_21.jfr -o run.jfr --metadata-from earlier.jfr
 
-Sound chunks are copied byte for byte. Other chunks (unfinished, torn, damaged) retain every whole event and constant; their \
-header, sizes and chain of checkpoints are written again. A sound file is copied as it is.
+Valid chunks are copied byte for byte. Unfinished, truncated and damaged chunks keep every complete \
+event and constant; their header, sizes and chain of checkpoints are rewritten. A valid file is copied \
+unchanged.
 
-An event is damaged if its type is not declared or if its fields do not end at its size. The next sound events are searched \
-behind the damage, with at most 32 steps for each byte of the input. The report lists the bytes that were dropped and the \
+An event is damaged if its type is not declared or if its fields do not end at its size. The search for the next valid \
+events takes at most 32 steps per byte of the input. The report lists the bytes that were dropped and the \
 constants (stacks, threads, names) that events refer to and that the file lacks. async-profiler writes the constants at the \
-end of a chunk: a chunk that was cut has none.
+end of a chunk: a truncated chunk has none.
 
-Exit status: 1 if all constants of a type are missing to which a tenth of the events or more refer, or if nothing can be \
-saved; else 0.";
+Exit status: 1 if the file cannot be repaired, or if all constants of a type are missing that at least \
+10 % of the events refer to; else 0.";
 
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
@@ -65,7 +66,7 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
         let report = edit::repair(&source, &options, out).context("cannot write the recording")?;
         if report.output == 0 {
             bail!(
-                "{}: nothing can be saved: {}",
+                "{}: cannot be repaired: {}",
                 shown(&args.input),
                 nothing(&report, args.metadata_from.as_deref())
             );
@@ -88,8 +89,8 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
     }
     if report.gave_up {
         talk::warning(format_args!(
-            "{}: the search for events behind damage ended after {} steps for each byte; sizes of events were believed \
-             from there on",
+            "{}: the search for events after damaged data ended after {} steps per byte; the sizes of \
+             the remaining events were not checked",
             shown(&args.input),
             edit::STEPS_PER_BYTE
         ));
@@ -109,8 +110,8 @@ fn warn_missing(report: &Repaired, input: &Path) -> Outcome {
         return Outcome::Whole;
     }
     talk::warning(format_args!(
-        "{}: no event has its {}: these constants are not in the file. Types, times and other values of the events are \
-         complete",
+        "{}: the {} of all events are missing, because these constants are not in the file. Types, times \
+         and other values of the events are complete",
         shown(input),
         names.join(", ")
     ));
@@ -132,9 +133,9 @@ fn purpose(type_name: &str) -> &str {
 
 fn nothing(report: &Repaired, metadata_from: Option<&Path>) -> String {
     match metadata_from {
-        _ if !report.lost.contains_key(&edit::Cause::NoMetadata) => "no JFR chunk header in it".into(),
-        Some(path) => format!("no metadata in it, nor in {}", shown(path)),
-        None => "no metadata in it; give a recording of the same program with --metadata-from".into(),
+        _ if !report.lost.contains_key(&edit::Cause::NoMetadata) => "no JFR chunk header found".into(),
+        Some(path) => format!("no metadata found, and none in {}", shown(path)),
+        None => "no metadata found; give a recording of the same program with --metadata-from".into(),
     }
 }
 
@@ -152,7 +153,10 @@ fn print_report(report: &Repaired, path: Option<&Path>) {
         eprintln!("  chunk at offset {at}: {why}");
     }
     if report.borrowed > 0 {
-        eprintln!("  {} without metadata, read with that of another chunk", count(report.borrowed, "chunk"));
+        eprintln!(
+            "  {} without metadata, decoded with the metadata of another chunk",
+            count(report.borrowed, "chunk")
+        );
     }
     if report.constants > 0 {
         eprintln!("  dropped {}: defined already, or incomplete", count(report.constants, "constant"));

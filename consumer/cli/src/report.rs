@@ -23,12 +23,13 @@ use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline report run.jfr                               what is unusual, and the commands that show more
-  flightline report run.jfr -o report.html                a page with tables, and flame graphs in its folder
-  flightline report monday.jfr --before sunday.jfr        also what is different
+  flightline report run.jfr                               unusual findings, with commands for details
+  flightline report run.jfr -o report.html                a page with tables, and a folder with flame graphs
+  flightline report monday.jfr --before sunday.jfr        also compare with an earlier recording
   flightline report run.jfr --json | jq -r '.findings[] | select(.severity == \"high\").text'
 
-The limits of the findings are rules of thumb. Where JDK Mission Control has a rule for the same question, JSON and page name it.";
+The limits of the findings are rules of thumb. JSON and the page name the corresponding rule of JDK \
+Mission Control, if there is one.";
 
 /// Arguments of `report`.
 #[derive(Debug, Args)]
@@ -125,16 +126,16 @@ fn contents(inputs: &[PathBuf]) -> Result<(Contents, Outcome)> {
 /// Writes the page and its flame graphs.
 fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) -> Result<()> {
     if output::is_stdout(path) {
-        bail!("a report as a page is several files: give -o a name");
+        bail!("an HTML report has several files; give its name with -o");
     }
-    output::refuse_picture(path, "a report is a page, in .html")?;
+    output::refuse_picture(path, "the report is an HTML page; the output must end in .html")?;
     output::refuse_input(path, args.inputs.iter().chain(&args.before).map(PathBuf::as_path))?;
     let recorded = PICTURES.iter().filter(|(event, ..)| !fold::taken(event, counts).is_empty());
     let recorded: Vec<&(&str, bool, Area, &str)> = recorded.collect();
     let events: Vec<String> = recorded.iter().map(|(event, ..)| (*event).to_owned()).collect();
     let stacks = StackArgs { inputs: args.inputs.clone(), select: SelectArgs::default() }.with_names();
     let Some(model) = stacks::read_more(&stacks.inputs, &stacks.select, &events)? else {
-        bail!("a report as a page reads its inputs twice: give it files");
+        bail!("an HTML report reads its inputs twice; give files instead of standard input");
     };
     let mut pictures = Vec::new();
     for &&(event, total, area, title) in &recorded {
@@ -143,7 +144,7 @@ fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) ->
             Ok(Some(html)) => html,
             Ok(None) => continue,
             Err(error) => {
-                talk::warning(format_args!("no flame graph of {event}: {error:#}"));
+                talk::warning(format_args!("cannot draw the flame graph of {event}: {error:#}"));
                 continue;
             }
         };
@@ -179,7 +180,7 @@ fn changed(before: &[PathBuf], after: &[PathBuf]) -> Result<Vec<Changed>> {
     let read = |inputs: &[PathBuf]| stacks::read(inputs, &select, For::Comparison);
     // Measures other than samples can be compared without CPU samples.
     let (Ok(before), Ok(after)) = (read(before), read(after)) else {
-        talk::note("the recordings have no samples of CPU time in common: functions are not compared");
+        talk::note("the recordings have no common CPU-time samples; functions are not compared");
         return Ok(Vec::new());
     };
     let difference = Difference::new(&before.tree, &after.tree, Scale::Normalized);

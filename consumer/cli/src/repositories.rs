@@ -19,10 +19,15 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline repositories
   flightline repositories --json | jq -r '.recordings[].path'
-  sudo flightline repositories         of all users
+  sudo flightline repositories         recordings of all users
 
-State: recording, paused (by command, or because the disk refuses), stopped; silent, if the recorder does not answer; killed, if it is gone and what it had is in shared \
-memory (`flightline recover` completes it); unknown, if it belongs to another user.";
+States:
+  recording   the recorder is running
+  paused      by command, or because the output cannot be written
+  stopped     by command
+  silent      the recorder does not respond
+  killed      the recorder was killed; complete the recording with `flightline recover`
+  unknown     the recording belongs to another user";
 
 /// Timeout for a recorder's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -55,7 +60,7 @@ pub fn run(args: &RepositoriesArgs) -> Result<Outcome> {
     let text = if args.json { json_of(&rows).to_string() + "\n" } else { table(&rows) };
     output::text(Path::new("-"), |to| to.write_all(text.as_bytes()))?;
     if rows.is_empty() && !args.json {
-        crate::talk::note("nothing is being recorded here");
+        crate::talk::note("no recordings in progress on this machine");
     }
     Ok(Outcome::Whole)
 }

@@ -110,8 +110,8 @@ fn chunks(folder: &Path, last: Option<Bound>) -> Result<Vec<PathBuf>> {
     }
     if found.is_empty() {
         bail!(
-            "{} is a directory without recordings: neither *.jfr nor folders of processes with some (print --follow and \
-             tail wait for one)",
+            "{} contains no recordings: no *.jfr files and no process folders; to wait for a recording, \
+             use `flightline tail` or `print --follow`",
             shown(folder)
         );
     }
@@ -222,7 +222,10 @@ mod tests {
         assert_eq!(of(root.path(), Some(Bound::FromEnd(12))), [b.join("z.jfr"), a.join("y.jfr")]);
         let empty = tempfile::tempdir().unwrap();
         assert!(
-            expand(&[empty.path().to_owned()], None).unwrap_err().to_string().contains("without recordings")
+            expand(&[empty.path().to_owned()], None)
+                .unwrap_err()
+                .to_string()
+                .contains("contains no recordings")
         );
     }
 }

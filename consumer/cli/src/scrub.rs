@@ -23,24 +23,25 @@ Examples:
   flightline scrub run.jfr gc.jfr --include-categories GC
   flightline scrub run.jfr --include-threads 'worker-*'            writes run-scrubbed.jfr
   flightline scrub run.jfr --include-events 'jdk.Socket*' --exclude-threads main
-  flightline scrub run.jfr --redact                                replaces passwords, tokens and other secrets
-  flightline scrub run.jfr --redact=all                            replaces all properties, variables and command lines
+  flightline scrub run.jfr --redact                                replace passwords, tokens and other secrets
+  flightline scrub run.jfr --redact=all                            replace all properties, variables and command lines
   flightline scrub run.jfr --redact-fields 'SocketRead.host,jdk.File*.path,java.lang.Thread.javaName' --mark -
 
-A filter is a list of names, by commas; * and ? are wild. An event stays if every filter agrees. Events may be named without \
-their package; an event has all categories it lies in; its thread is its eventThread, by its Java name.
+A filter is a list of names, separated by commas; * and ? are wildcards. An event is retained if it \
+passes every filter. Event names may omit the package. An event belongs to its category and all \
+enclosing categories. The thread of an event is its eventThread, by Java name.
 
 --redact replaces secrets in the values of system and security properties and environment variables, in command lines \
 (JVMInformation, SystemProcess, ProcessStart), options of agents and string flags. A value is a secret if its name contains \
 a word such as password, secret, token, credential or apiKey, if its last word is key, or if it looks like one: the password \
 in a URL, private keys (PEM), JSON web tokens, HTTP authentication, keys of AWS, GitHub, GitLab, Google, Slack, Stripe. \
-docs/guide/reference/redaction.md has the complete list. --redact=all replaces the whole text of these fields, java.version too. \
---redact-fields replaces any text. Names of properties stay, and so does the same text elsewhere. A field that refers to a \
-pool becomes null.
+docs/guide/reference/redaction.md has the complete list. --redact=all replaces the whole text of these fields, including \
+java.version. --redact-fields replaces any text. Names of properties are retained, and so is the same \
+text in other fields. A field that refers to a constant pool becomes null.
 
-Removed are the events, and all constants (stacks, names, threads, strings) that no remaining event needs; --keep-constants \
-retains those. Retained are the types and settings that the metadata declares, and the values of events that stay: without \
---redact jdk.JVMInformation holds the command line, and stacks hold names of classes and functions.";
+Constants (stacks, names, threads, strings) that no remaining event needs are removed too, except with \
+--keep-constants. Declared types, settings and the values of remaining events are retained: without \
+--redact, jdk.JVMInformation contains the command line. Stacks contain names of classes and functions.";
 
 /// Arguments of `scrub`.
 #[derive(Debug, Args)]
@@ -145,7 +146,7 @@ fn thread_name(event: &EventRef<'_>) -> Option<String> {
 pub fn run(args: ScrubArgs) -> Result<Outcome> {
     if args.filters.is_empty() && !args.redact.any() {
         bail!(
-            "nothing to leave out: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
+            "nothing to remove: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
         );
     }
     let mut wanted = args.filters.wanted();
@@ -154,7 +155,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         Some(path) => path.clone(),
         None => {
             let Some(stem) = args.input.file_stem().filter(|_| !crate::output::is_stdout(&args.input)) else {
-                bail!("standard input has no name: say where to write");
+                bail!("give the output file; standard input has no name to derive it from");
             };
             args.input.with_file_name(format!("{}-scrubbed.jfr", stem.to_string_lossy()))
         }
@@ -191,7 +192,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
     let name = talk::shown(&args.input);
     wanted.unmet(&name).iter().for_each(talk::warning);
     if report.redacted == 0 && report.types.values().all(|share| share.dropped == 0) {
-        talk::warning(format_args!("{name}: nothing was left out or redacted"));
+        talk::warning(format_args!("{name}: no event was removed or redacted"));
     }
     let outcome = unread(&args.input, report.unread);
     Ok(if met { outcome } else { Outcome::Partial })
@@ -230,7 +231,7 @@ pub fn unread(input: &Path, bytes: u64) -> Outcome {
         return Outcome::Whole;
     }
     talk::warning(format_args!(
-        "{}: {} could not be read and are left out",
+        "{}: {} could not be read and are omitted",
         talk::shown(input),
         count(bytes, "byte")
     ));

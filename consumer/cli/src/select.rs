@@ -8,6 +8,7 @@ use flightline_consumer::fold::Filter;
 use flightline_consumer::render::svg::MinWidth;
 use regex::Regex;
 
+use crate::help;
 use crate::range::RangeArgs;
 
 /// Inputs and selection of stacks.
@@ -51,58 +52,74 @@ pub struct SelectArgs {
     pub places: bool,
     /// Add the thread as the root frame
     #[arg(short, long)]
+    #[arg(help_heading = help::FRAMES)]
     pub threads: bool,
     /// Show each virtual thread of Java, as `[virtual #31]` [default: all of them are one thread]
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     pub virtual_threads: bool,
     /// Add the process as the root frame
     #[arg(short, long)]
+    #[arg(help_heading = help::FRAMES)]
     pub process: bool,
     /// Add the process's title at the time of the sample as the root frame, such as `postgres: bench [local]
     /// UPDATE`, or the process if it has none; -I and -X match it
     #[arg(long, conflicts_with_all = ["spans", "labels"])]
+    #[arg(help_heading = help::FRAMES)]
     pub process_title: bool,
     /// Prefix native functions with their library: lib.so`function
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     pub modules: bool,
     /// Append the source line to functions
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     pub lines: bool,
     /// Do not add the class of the allocated, locked or thrown object as the leaf frame
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     pub no_class: bool,
     /// Selection of samples.
     #[command(flatten)]
     pub samples: SampleArgs,
     /// Start stacks at their first frame that matches; drop those without one
     #[arg(long, value_name = "REGEX")]
+    #[arg(help_heading = help::FRAMES)]
     pub focus: Option<Regex>,
     /// Remove frames that match, but not what they call; repeatable
     #[arg(long, value_name = "REGEX")]
+    #[arg(help_heading = help::FRAMES)]
     pub hide: Vec<Regex>,
     /// Group frames; for modules and packages, adjacent equal frames are merged
     #[arg(long, value_enum, value_name = "WHAT", default_value = "function", conflicts_with_all = ["modules", "lines"])]
+    #[arg(help_heading = help::FRAMES)]
     pub group_by: GroupBy,
     /// Style of function names [default: full; in comparisons and with several inputs stable]
     #[arg(long, value_enum, value_name = "HOW")]
+    #[arg(help_heading = help::FRAMES)]
     pub names: Option<NameStyle>,
     /// Merge a function and its direct recursive calls into one frame; calls through other functions stay
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     pub collapse_recursion: bool,
     /// Merge stacks from their leaves: shows the callers of functions
     #[arg(long)]
+    #[arg(help_heading = help::FRAMES)]
     pub reverse: bool,
     /// Omit frames narrower than a share of the total, such as 0.1%, in SVG also than pixels, such as 0.5px.
     /// Flame graphs report how much was omitted; elsewhere frames `[thin]` replace it [default: none; in SVG
     /// 0.01%, in PNG 4px]
     #[arg(long, value_name = "PERCENT|PIXELS")]
+    #[arg(help_heading = help::FRAMES)]
     pub min_width: Option<MinWidth>,
     /// Keep samples in spans of this name and their descendants (`flightline spans` lists them); repeatable
     #[arg(long = "span", value_name = "NAME")]
+    #[arg(help_heading = help::FILTERS)]
     pub spans: Vec<String>,
     /// Keep samples in spans with this label and their descendants, or pprof samples with this label (numbers
     /// in decimal); repeatable, then all labels must match
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(help_heading = help::FILTERS)]
     pub labels: Vec<(String, String)>,
     /// Number of threads for a recording of several chunks [default: one per 16 MB, at most 4 and at most the
     /// number of CPUs]
@@ -127,18 +144,23 @@ impl SelectArgs {
 pub struct SampleArgs {
     /// Keep stacks with a frame that matches; repeatable, then all must match
     #[arg(short = 'I', long, value_name = "REGEX")]
+    #[arg(help_heading = help::FILTERS)]
     pub include: Vec<Regex>,
     /// Drop stacks with a frame that matches; repeatable
     #[arg(short = 'X', long, value_name = "REGEX")]
+    #[arg(help_heading = help::FILTERS)]
     pub exclude: Vec<Regex>,
     /// Keep threads that match, as `[name tid=1]`
     #[arg(long, value_name = "REGEX")]
+    #[arg(help_heading = help::FILTERS)]
     pub only_thread: Option<Regex>,
     /// Keep processes that match, as `name (pid)`
     #[arg(long, value_name = "REGEX")]
+    #[arg(help_heading = help::FILTERS)]
     pub only_process: Option<Regex>,
     /// Keep samples in a thread state that matches
     #[arg(long, value_name = "REGEX")]
+    #[arg(help_heading = help::FILTERS)]
     pub state: Option<Regex>,
     #[command(flatten)]
     pub range: RangeArgs,
@@ -199,7 +221,7 @@ pub struct Counters {
 pub fn counters(text: &str) -> Result<Counters, String> {
     let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
     let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
-    counters.ok_or_else(|| "give the names of two counters, as cycles,instructions".into())
+    counters.ok_or_else(|| "give the names of two counters, such as cycles,instructions".into())
 }
 
 /// Parses `KEY=VALUE`.

@@ -18,21 +18,23 @@ use flightline_service::settings::Settings;
 use flightline_service::stored::Place;
 
 use crate::store::engine;
-use crate::{Outcome, talk};
+use crate::{Outcome, help, talk};
 
 pub mod token;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline serve --profiling --local                                for what runs on this machine; prints the link to its page
-  flightline agent --join http://127.0.0.1:7070 -p redis-server       a process that can then be profiled from the page
+  flightline serve --profiling --local                                profile processes of this machine; prints the URL
+  flightline agent --join http://127.0.0.1:7070 -p redis-server       add a process as a target
   flightline remote targets; flightline remote profile redis-server --duration 30s -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
-  flightline serve --store DIR                                        the page also asks a store (flightline store add)
+  flightline serve --store DIR                                        show a profile store (flightline store add)
   flightline serve --profiling --listen 0.0.0.0:7070 --token-file token --tls-cert cert.pem --tls-key key.pem
 
-Without --profiling nothing can be asked for: the page then says so. Every request needs the token of the service, which is made at the \
-first start and kept in the service's directory; the printed link has it, and `agent` and `remote` of the same user find it. GET /openapi.json describes all paths; /metrics is for Prometheus, /healthz and /readyz for who keeps it running.";
+Without --profiling, profiles cannot be requested. Every request needs the service's token. It is \
+created at the first start and stored in the service's directory. The printed URL contains it; \
+`flightline agent` and `flightline remote` find it if they run as the same user. GET /openapi.json \
+describes the API. /metrics is for Prometheus; /healthz and /readyz are for health checks.";
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -54,74 +56,96 @@ pub struct ServeArgs {
     /// File whose first line is the token that every request must carry [default: `token` in --dir, created
     /// if missing]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     token_file: Option<PathBuf>,
     /// File with a separate token for agents and for programs that push profiles: it is valid only for these,
     /// and the first token is not
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "no_token")]
+    #[arg(help_heading = help::SECURITY)]
     agent_token_file: Option<PathBuf>,
     /// Accept all users of this machine without a token; only on the loopback
     #[arg(long, conflicts_with = "token_file")]
+    #[arg(help_heading = help::SECURITY)]
     no_token: bool,
     /// Certificate chain (PEM): use TLS
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     tls_key: Option<PathBuf>,
     /// Additional host name of this service, besides localhost, if it has no token
     #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = help::SECURITY)]
     host: Vec<String>,
     /// Maximum duration of a run
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    #[arg(help_heading = help::LIMITS)]
     max_duration: Duration,
     /// Number of runs to keep per target; the oldest are removed
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(help_heading = help::LIMITS)]
     history_size: u64,
     /// Maximum bytes of recordings to keep per target
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     history_bytes: u64,
     /// Maximum bytes of a target's continuous profile
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     window_size: u64,
     /// Maximum age of a continuous profile
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
+    #[arg(help_heading = help::LIMITS)]
     window_age: Duration,
     /// Maximum number of concurrent runs over all targets
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(help_heading = help::LIMITS)]
     max_concurrent: u64,
     /// Maximum size of a recording
     #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     max_recording: u64,
     /// Refuse runs if less disk space is free
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = bytes)]
+    #[arg(help_heading = help::LIMITS)]
     min_free: u64,
     /// Maximum number of targets
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(help_heading = help::LIMITS)]
     max_targets: u64,
     /// Interval at which agents must report; after twice that a target counts as gone
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(help_heading = help::LIMITS)]
     heartbeat: Duration,
     /// Forward agents' recordings, with labels, to this Pyroscope: http://HOST:4040 or https://HOST
     #[arg(long, value_name = "URL", value_parser = Target::pyroscope)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_pyroscope: Option<Target>,
     /// File with headers for it, one per line, such as `Authorization: Bearer …` or `X-Scope-OrgID: …`
     #[arg(long, value_name = "FILE", requires = "forward_pyroscope", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_pyroscope_headers: Option<PathBuf>,
     /// Forward agents' recordings to this receiver of OTLP profiles: http://HOST:4318, grpc://HOST:4317, with
     /// TLS https:// and grpcs://
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_otlp: Option<Target>,
     /// File with headers for it, one per line
     #[arg(long, value_name = "FILE", requires = "forward_otlp", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::FORWARDING)]
     forward_otlp_headers: Option<PathBuf>,
     /// Make this profile store available on the page: a directory, or a URL such as s3://bucket/path
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: Option<OsString>,
     /// Format of the log of targets, runs and requests: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    #[arg(help_heading = help::ADVANCED)]
     log_format: LogFormat,
     /// Log level; debug includes every request
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
+    #[arg(help_heading = help::ADVANCED)]
     log_level: LogLevel,
 }
 
@@ -143,7 +167,7 @@ enum LogLevel {
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
     if args.no_token && !args.listen.ip().is_loopback() {
         bail!(
-            "{} can be reached from other machines: --no-token is only for the loopback, such as --listen 127.0.0.1:{}",
+            "other machines can reach {}; --no-token is only allowed on the loopback, such as --listen 127.0.0.1:{}",
             args.listen,
             args.listen.port()
         );
@@ -151,10 +175,10 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     let tls =
         args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificate, key)| Tls { certificate, key });
     if tls.is_none() && !args.listen.ip().is_loopback() && !args.is_json() {
-        talk::warning("without --tls-cert the token and all recordings can be read on their way");
+        talk::warning("without --tls-cert, the token and all recordings are sent unencrypted");
     }
     if args.heartbeat < Duration::from_secs(1) {
-        bail!("--heartbeat is a second or more");
+        bail!("--heartbeat must be at least 1s");
     }
     let log = args.log().context("cannot write a log")?;
     let as_json = args.is_json();
@@ -181,7 +205,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     }
     if agent_token.is_some() && agent_token == token {
         bail!(
-            "--agent-token-file and --token-file have the same token: agents and viewers then have the same rights"
+            "--agent-token-file and --token-file contain the same token, which would give agents and \
+             viewers the same rights; use different tokens"
         );
     }
     let settings = Settings {
@@ -212,7 +237,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
             return;
         }
         unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
-        let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
+        let off =
+            if args.profiling { "" } else { "; on-demand profiling is off, enable it with --profiling" };
         // The terminal of the user who started the service may show the token; a log of the machine must not
         // contain it.
         let link = match (&token, &token_file) {
@@ -242,9 +268,7 @@ impl ServeArgs {
             let Some(target) = target else { continue };
             let headers = file.as_deref().map(headers).transpose()?.unwrap_or_default();
             if !headers.is_empty() && !target.is_encrypted() && !self.is_json() {
-                talk::warning(format_args!(
-                    "headers for {target} can be read on their way, as it is not https://"
-                ));
+                talk::warning(format_args!("headers for {target} are sent unencrypted; use https://"));
             }
             all.push(To::new(kind, target.clone(), headers));
         }
@@ -256,7 +280,10 @@ impl ServeArgs {
         let Some(store) = &self.store else { return Ok(None) };
         let is_url = store.to_str().is_some_and(|store| store.contains("://"));
         if !is_url && !Path::new(store).is_dir() {
-            bail!("--store: there is no directory {}; `flightline store add` makes a store", store.display());
+            bail!(
+                "--store: directory {} does not exist; create a store with `flightline store add`",
+                store.display()
+            );
         }
         Ok(Some(Place::new(engine()?, store.clone())))
     }
@@ -285,7 +312,7 @@ impl ServeArgs {
         if !self.local {
             return Ok(None);
         }
-        let program = std::env::current_exe().context("cannot find our own command")?;
+        let program = std::env::current_exe().context("cannot find the flightline program")?;
         let mut arguments: Vec<OsString> = vec!["agent".into()];
         if let Some(file) = self.agent_token_file.as_deref().or(token_file) {
             arguments.extend(["--token-file".into(), file.into()]);
@@ -310,7 +337,7 @@ fn headers(path: &Path) -> Result<Vec<(String, String)>> {
         match line.split_once(':') {
             Some((name, value)) => headers.push((name.trim().to_lowercase(), value.trim().to_owned())),
             // Do not print the line, which may contain a secret.
-            None => bail!("{}: line {number} is no header: write `Name: value`", path.display()),
+            None => bail!("{}: line {number} is not a header; write `Name: value`", path.display()),
         }
     }
     Ok(headers)

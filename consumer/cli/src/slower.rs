@@ -19,13 +19,14 @@ use crate::{Outcome, output, range, repository};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline slower run.jfr                       reads, writes and the like that took 10 ms and more
-  flightline slower run.jfr --min 1ms --files     as bcc's fileslower 1
-  flightline slower run.jfr --top 20              the 20 that took longest
-  flightline slower run.jfr -I do_command --json  of requests only, an object a line
+  flightline slower run.jfr                       reads, writes and similar calls of at least 10 ms
+  flightline slower run.jfr --min 1ms --files     like bcc's `fileslower 1`
+  flightline slower run.jfr --top 20              the 20 longest calls
+  flightline slower run.jfr -I do_command --json  only in requests; one JSON object per line
 
-What is listed is what was recorded: with a threshold there (record -e io@5ms, --syscall-io=5ms), no shorter ones. Letters: Read, Write, Sync,
-Connect, Accept, Discard. PID is the thread's number where the recording does not tell the process.";
+A recording with a threshold (record -e io@5ms, --syscall-io=5ms) does not contain shorter calls. The \
+letters are Read, Write, Sync, Connect, Accept and Discard. PID is the thread's id if the recording does \
+not contain the process.";
 
 /// Memory for sorting calls, in bytes.
 const ROOM: usize = 64 << 20;
@@ -165,10 +166,10 @@ impl List<'_> {
             let inputs = all_shown(&self.args.inputs);
             let Some(why) = asked::why_none(paths, self.lost)? else {
                 bail!(
-                    "{inputs} has no reads, writes and the like (jdk.FileRead, …): record with -e io, --syscall-io or --block-io"
+                    "{inputs} has no reads, writes or similar calls (jdk.FileRead, …); record with -e io, --syscall-io or --block-io"
                 );
             };
-            talk::note(format_args!("{inputs} has no reads, writes and the like: {why}"));
+            talk::note(format_args!("{inputs} has no reads, writes or similar calls: {why}"));
             return Ok(());
         }
         if let Some(longest) = self.longest.take() {
@@ -181,13 +182,13 @@ impl List<'_> {
         }
         if !self.headed {
             talk::note(format_args!(
-                "none of {} calls is listed: see --min, --files, --sockets and --disks",
+                "none of {} calls passes the filters; see --min, --files, --sockets and --disks",
                 self.seen
             ));
         }
         let late = self.sorted.late();
         if late > 0 {
-            talk::note(format_args!("{late} calls are not in order of time: --min lists fewer"));
+            talk::note(format_args!("{late} calls are not in order of time; use --min to list fewer calls"));
         }
         Ok(())
     }

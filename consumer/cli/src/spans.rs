@@ -28,23 +28,24 @@ use regex::Regex;
 use crate::select::SelectArgs;
 use crate::stacks::For;
 use crate::talk::all_shown;
-use crate::{Outcome, output, stacks};
+use crate::{Outcome, help, output, stacks};
 pub use read::read_model;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline spans run.jfr                                  a line for each span name
+  flightline spans run.jfr                                  one line per span name
   flightline spans run.jfr --by endpoint
   flightline spans run.jfr --by label=tenant --span checkout
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 --inferred -o trace.html
   flightline spans run.jfr --slowest --span checkout -o diff.html
   flightline spans run.jfr --inferred --min-duration 5ms --not-inferred '^libc'
-  flightline record -o - -- ./server | flightline spans -   what was spent until it ends, or Ctrl-C
+  flightline record -o - -- ./server | flightline spans -   until the program ends, or Ctrl-C
   flightline flame run.jfr --span checkout -o checkout.html
 
-A span is what the program says it is (tracing, OpenTelemetry, flightline.h), or profiler.Span, Datadog's and Grafana's span ids, \
-and contextual events of a JDK. What is spent in a span is without the spans within it. docs/guide/tasks/spans.md tells more.";
+Spans come from the program (tracing, OpenTelemetry, flightline.h), from profiler.Span events, from the \
+span ids of Datadog and Grafana, or from contextual events of a JDK. Costs of a span exclude its child \
+spans. See docs/guide/tasks/spans.md.";
 
 /// Arguments of `spans`.
 #[derive(Clone, Debug, Args)]
@@ -66,13 +67,16 @@ pub struct SpansArgs {
     slowest: bool,
     /// Infer spans from samples: functions that ran for long within a span
     #[arg(long)]
+    #[arg(help_heading = help::INFERRED)]
     inferred: bool,
     /// Minimum duration of an inferred span
     #[arg(long, value_name = "SPAN", default_value = "0ms", requires = "inferred")]
     #[arg(value_parser = flightline_recorder::settings::units::duration)]
+    #[arg(help_heading = help::INFERRED)]
     min_duration: Duration,
     /// Exclude matching functions from inferred spans, as class.function or library.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]
+    #[arg(help_heading = help::INFERRED)]
     not_inferred: Vec<Regex>,
     /// Flame graph: html, svg, else folded text, by the extension; `-` is folded text on standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -88,6 +92,7 @@ pub struct SpansArgs {
     select: SelectArgs,
     /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::STREAM)]
     token_file: Option<PathBuf>,
 }
 
@@ -113,7 +118,7 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
         output::refuse_input(output, args.inputs.iter().map(PathBuf::as_path))?;
         output::refuse_picture(output, "flame graphs end in .html, .htm or .svg, all else is folded text")?;
         if args.json && output.as_os_str() == "-" {
-            bail!("--json and -o - would both write to standard output: give -o a file");
+            bail!("--json and `-o -` cannot both go to standard output; give a file with -o");
         }
     }
     let (found, outcome) = read::read(args)?;
@@ -186,7 +191,7 @@ fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left
     let (Some(path), Some(moments)) = (&args.output, &found.moments) else { return Ok(()) };
     if !args.select.events.is_empty() || args.select.total {
         bail!(
-            "-e and --total are for flame graphs alone; the page of a trace has all events, by time and bytes"
+            "-e and --total apply only to flame graphs; the page of a trace has all events, by time and bytes"
         );
     }
     let mut page = Vec::new();
@@ -203,8 +208,8 @@ pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<(
     let entries = profile.entries();
     if entries.is_empty() {
         bail!(
-            "{} tells of no spans: programs do with `tracing`, OpenTelemetry or flightline.h (docs/guide/tasks/spans.md), and flightline record \
-             takes it down unless it was told --spans off",
+            "{} contains no spans. Programs emit them through `tracing`, OpenTelemetry or flightline.h \
+             (see docs/guide/tasks/spans.md); `flightline record` stores them unless run with --spans off",
             all_shown(inputs)
         );
     }
@@ -215,7 +220,7 @@ pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<(
         let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
         let what = match (filter.trace, &filter.names[..], &filter.labels[..]) {
             (Some(trace), [], []) => format!("no span of trace {trace} (--by trace lists the traces)"),
-            _ => "no span that passes --span, --label and --trace".to_owned(),
+            _ => "no span that matches --span, --label and --trace".to_owned(),
         };
         bail!(
             "{} has {what}; its spans are {}{more}",
@@ -228,7 +233,7 @@ pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<(
 
 fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
     let Some(extremes) = report::extremes(&found.profile, filter) else {
-        bail!("--slowest compares spans of one name, and there are not three of any whose duration is known");
+        bail!("--slowest needs at least three spans of the same name with a known duration");
     };
     output::text(Path::new("-"), |out| match args.json {
         true => json::extremes(&found.profile, &extremes, out),

@@ -89,7 +89,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     // Exceptions have no duration, so counting them is expected.
     let thrown = |event: &String| fold::alias_of(event) == Some("exception");
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
-        talk::warning("the recording does not say what a sample stands for; counting samples");
+        talk::warning("the recording does not contain the weight of samples; counting samples");
     }
     let is_total = options.measure == Measure::Total;
     Ok(Profile { tree, outcome, model: Some(model), is_total, missing, before: None })
@@ -100,7 +100,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
 /// # Errors
 /// Returns an error if an input cannot be read or is not a recording.
 pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
-    let not_text = || anyhow::anyhow!("not a JFR recording: text has no source lines that can be looked up");
+    let not_text = || anyhow::anyhow!("not a JFR recording: text has no source lines");
     match open(inputs, args, |_| Err::<(), _>(not_text()), |_| Err(not_text()))? {
         Taken::Model(model, outcome) => Ok((*model, outcome)),
         Taken::Texts(_) => Err(not_text()),
@@ -122,7 +122,7 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
     }
     if lost > 0 {
         talk::warning(format_args!(
-            "there was no room for {lost} allocations that were not freed: they are left out"
+            "{lost} allocations that were not freed are omitted, because the limit was reached"
         ));
     }
     Ok(Some(model))
@@ -179,7 +179,7 @@ fn open<T>(
         }
     }
     if let (Some((recording, _)), Some((text, _))) = (recordings.first(), texts.first()) {
-        bail!("{} is a recording, {} is text: give one kind at a time", shown(recording), shown(text));
+        bail!("{} is a recording and {} is text; give inputs of one kind", shown(recording), shown(text));
     }
     if !texts.is_empty() {
         refuse_of_text(args)?;
@@ -206,10 +206,10 @@ pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[Strin
     let asked: Vec<&str> = names.iter().map(String::as_str).collect();
     let counters = |text| match convert::counters(text, &asked)? {
         Ok(counters) => Ok(counters),
-        Err(_) => bail!("--measure needs recordings or output of perf script, which name their events"),
+        Err(_) => bail!("--measure needs recordings or output of `perf script`"),
     };
     let (trees, outcome, model): (Result<Vec<Tree>>, _, _) = match open(inputs, &all, counters, |_| {
-        bail!("--measure is not for pprof: flightline convert reads it")
+        bail!("--measure does not apply to pprof; use `flightline convert`")
     })? {
         Taken::Model(model, outcome) => {
             let fold = |name: &String| {
@@ -225,7 +225,7 @@ pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[Strin
             };
             (counters.into_iter().map(fold).collect(), Outcome::Whole, None)
         }
-        Taken::Texts(_) => bail!("--measure takes the output of one perf script at a time"),
+        Taken::Texts(_) => bail!("--measure accepts the output of only one `perf script`"),
     };
     let trees = trees?.into_iter().map(|tree| reshape.tree(tree));
     Ok(Measures { trees: names.iter().cloned().zip(trees).collect(), outcome, model })
@@ -302,7 +302,7 @@ fn of_texts(
         _ => {}
     }
     bail!(
-        "--cpi needs one recording or output of perf script that has {} and {}, or two profiles: first of {}, then of {}",
+        "--cpi needs one recording or output of `perf script` with {} and {}, or two profiles: first {}, then {}",
         names[1],
         names[0],
         names[1],
@@ -403,9 +403,9 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
         ("--last", args.samples.range.last.is_some()),
     ];
     match asked.iter().find(|(_, asked)| *asked) {
-        Some((option, _)) => bail!(
-            "{option} needs a recording: text does not say when and on which thread a stack was seen (-I and -X go by its frames)"
-        ),
+        Some((option, _)) => {
+            bail!("{option} needs a recording: text has no times and threads; -I and -X select by frames")
+        }
         None => Ok(()),
     }
 }
@@ -417,7 +417,7 @@ fn refuse_for_folded_text(args: &SelectArgs, text: &Text) -> Result<()> {
         [("--event", !args.events.is_empty()), ("--threads", args.threads), ("--process", args.process)];
     match asked.iter().find(|(_, asked)| *asked && text.is_folded) {
         Some((option, _)) => {
-            bail!("{option} needs a recording or output of perf script: folded text has stacks only")
+            bail!("{option} needs a recording or output of `perf script`; folded text has only stacks")
         }
         None => Ok(()),
     }
@@ -435,20 +435,18 @@ fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Folde
     }
     differential.dedup();
     let &[differential] = &differential[..] else {
-        bail!(
-            "some inputs have one value for each stack, others two (before and after): give one kind at a time"
-        );
+        bail!("some inputs are folded text and others differential text; give inputs of one kind");
     };
     let keep = |stack: &str| filter.frames(stack.split(';'));
     let mut folded = folded::read_chosen(BufReader::new(whole), differential, keep)?;
-    if let Some(note) = folded.skipped.note("lines that are not folded text (\"frame;frame value\")") {
+    if let Some(note) = folded.skipped.note("lines are not folded text (\"frame;frame value\")") {
         talk::warning(note);
     }
     units.dedup();
     let [unit] = &mut units[..] else {
         let unit = |unit: &Option<String>| unit.clone().unwrap_or_else(|| "samples".into());
         let units: Vec<String> = units.iter().map(unit).collect();
-        bail!("the inputs count different things, which cannot be added: {}", units.join(", "));
+        bail!("the inputs have different units, which cannot be added: {}", units.join(", "));
     };
     if let Some(unit) = unit.take() {
         let (_, decimals) = amount::decimals(&folded.tree.unit);
@@ -482,7 +480,9 @@ pub fn reshape(args: &SelectArgs, what: For) -> Result<Reshape> {
     let least = match args.min_width.filter(|_| !matches!(what, For::Svg | For::Comparison)) {
         None => 0.0,
         Some(MinWidth::Percent(percent)) => percent / 100.0,
-        Some(MinWidth::Pixels(_)) => bail!("--min-width in pixels is for SVG; give a share of all, as 0.1%"),
+        Some(MinWidth::Pixels(_)) => {
+            bail!("--min-width in pixels applies only to SVG; give a percentage, such as 0.1%")
+        }
     };
     Ok(Reshape {
         focus: args.focus.clone(),

@@ -88,7 +88,7 @@ fn interval(answer: &Value) -> Option<String> {
     let (asked, now) = (ms("periodNs")?, ms("samplingPeriodNs")?);
     let mut text = format!("{now:.3} ms of CPU time");
     if now > asked {
-        let _ = write!(text, ", {asked:.3} ms asked for: each sample stands for what it covers");
+        let _ = write!(text, ", {asked:.3} ms requested; the weights of samples are adjusted");
     }
     if let Some(budget) = answer["budget"].as_f64() {
         let _ = write!(text, "; budget {}", percent(budget));
@@ -108,7 +108,7 @@ fn cost(answer: &Value) -> Option<String> {
     }
     let _ = write!(
         text,
-        " {} of that at any rate; reading symbols {}",
+        " {} of that at any sampling rate; reading symbols {}",
         time(&cost["fixed"]),
         time(&cost["symbols"])
     );
@@ -173,13 +173,13 @@ mod tests {
 state       recording
 since       61.250 s
 engines     cpu@10ms (perf)
-interval    40.000 ms of CPU time, 10.000 ms asked for: each sample stands for what it covers; budget 0.50 %
+interval    40.000 ms of CPU time, 10.000 ms requested; the weights of samples are adjusted; budget 0.50 %
 output      a.jfr, 1234 bytes
 refused     /r: No space left on device
 samples     90, 2 in the last second, of 1.500 s of CPU time
 lost        30.0 ms of CPU time, 3 samples: ring full
 cost        0.051 % of CPU time in the last second, 0.42 % in all: handlers 10.0 ms, their signals 20.0 ms, calls 0.0 ms, \
-writer 125.0 ms, 100.0 ms of that at any rate; reading symbols 1.500 s
+writer 125.0 ms, 100.0 ms of that at any sampling rate; reading symbols 1.500 s
 process     8 a: 1 thread, 60 samples, 1.000 s of CPU time, 0.0 ms of it lost, ring 0 bytes of 4096 bytes in use
 process     9 b: 2 threads, 30 samples, 500.0 ms of CPU time, 30.0 ms of it lost
 recorder    pid 7, 9 bytes resident, 250.0 ms of CPU time

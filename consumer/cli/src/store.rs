@@ -58,9 +58,9 @@ fn help(command: &str, lacks: &anyhow::Error) -> ExitCode {
     let about = all.find_subcommand(command).and_then(|command| command.get_about()).map(ToString::to_string);
     let text = format!(
         "{}\n\n{}\n\nCommands: sql, flame --store, store add, store maintain, store info, store top, store share, store diff\n\n{EXAMPLES}\n\n\
-         `--help` lists their options once the engine is installed: {lacks}.\n",
+         `--help` lists the options when the query engine is installed: {lacks}.\n",
         about.unwrap_or_default(),
-        "A store keeps the samples of many recordings as Parquet, in a directory or a bucket, and answers questions in SQL."
+        "A store contains the samples of many recordings as Parquet files, in a directory or a bucket. It is queried in SQL."
     );
     match output::text(Path::new("-"), |out| out.write_all(text.as_bytes())) {
         Ok(()) => ExitCode::SUCCESS,
@@ -109,9 +109,10 @@ pub fn engine() -> Result<PathBuf> {
     };
     places.into_iter().find(|place| place.is_file()).with_context(|| {
         format!(
-            "queries of stores need the command {PROGRAM}, which is neither next to this one nor in libexec/flightline nor on PATH; \
-             build it by `cargo build --release --manifest-path consumer/store/Cargo.toml --target-dir target`, \
-             install the package flightline-store, or set {PLACE} to its path"
+            "the program {PROGRAM}, which queries stores, was not found next to flightline, in \
+             libexec/flightline or on PATH; install the package flightline-store, build it with `cargo \
+             build --release --manifest-path consumer/store/Cargo.toml --target-dir target`, or set \
+             {PLACE} to its path"
         )
     })
 }

@@ -9,20 +9,23 @@ use flightline_recorder::{
     stream::{Options, Token},
 };
 
+use crate::help;
+
 /// How a stream is written.
 #[derive(Debug, Args)]
 pub struct StreamArgs {
-    /// Streams: size of the pipe or of the socket's send buffer, such as 1m [default: the kernel's]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    /// Size of the pipe or of the socket's send buffer, such as 1m [default: the kernel's]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = help::STREAM)]
     pipe_size: Option<u64>,
-    /// Streams: maximum bytes queued for a reader; all readers together have at most four times that
-    #[arg(long, value_name = "BYTES", default_value = "8m", value_parser = bytes)]
+    /// Maximum bytes queued for a reader; all readers together have at most four times that
+    #[arg(long, value_name = "BYTES", default_value = "8m", value_parser = bytes, help_heading = help::STREAM)]
     queue_size: u64,
-    /// tcp: the token that clients must send as their first line is in this file [default: FLIGHTLINE_TOKEN]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// For tcp: file with the token that clients must send as their first line [default: the variable
+    /// FLIGHTLINE_TOKEN]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = help::STREAM)]
     token_file: Option<PathBuf>,
-    /// tcp: allow an address that other machines can reach; the stream is not encrypted
-    #[arg(long)]
+    /// For tcp: allow an address that other machines can reach; the stream is not encrypted
+    #[arg(long, help_heading = help::STREAM)]
     listen_anywhere: bool,
 }
 

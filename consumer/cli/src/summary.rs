@@ -76,7 +76,7 @@ fn not_a_recording(file: &Path) -> String {
 fn sum(several: &[Parts], args: &SummaryArgs) -> Result<Outcome> {
     let mut files: Vec<&PathBuf> = several.iter().flat_map(|parts| &parts.files).collect();
     if files.iter().any(|file| crate::output::is_stdout(file)) {
-        bail!("--sum reads files only, not standard input");
+        bail!("--sum does not accept standard input; give files");
     }
     // A file that is given twice counts once.
     files.sort();

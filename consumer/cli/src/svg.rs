@@ -9,9 +9,11 @@ use flightline_consumer::render::svg::{
     BackgroundColor, Color, Colors, MinWidth, SearchColor, StrokeColor, SvgOptions, parse_hex_color,
 };
 
+use crate::help;
+
 /// Appearance. All options but the first two apply only to SVG.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Pictures")]
+#[command(next_help_heading = help::IMAGES)]
 pub struct SvgArgs {
     /// Title [default: the name of the input]
     #[arg(long)]
@@ -104,7 +106,7 @@ enum Side {
 fn package(text: &str) -> Result<String, String> {
     let name = text.trim_end_matches(".*").replace('/', ".");
     let is_part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
-    if name.split('.').all(is_part) { Ok(name) } else { Err("give a Java package, as com.acme".into()) }
+    if name.split('.').all(is_part) { Ok(name) } else { Err("give a Java package, such as com.acme".into()) }
 }
 
 fn color(text: &str) -> Result<Color, String> {

@@ -24,10 +24,13 @@ impl SymbolFileArgs {
     /// Returns an error if a directory or file does not exist.
     pub fn symbolizer(&self) -> Result<Symbolizer> {
         if let Some(dir) = self.debug_dir.iter().find(|dir| !dir.is_dir()) {
-            bail!("{} is no directory: --debug-dir needs one laid out as /usr/lib/debug", dir.display());
+            bail!(
+                "--debug-dir: {} is not a directory; give a directory with the layout of /usr/lib/debug",
+                dir.display()
+            );
         }
         if let Some(file) = self.file.iter().find(|file| !file.is_file()) {
-            bail!("{} is no file: --file needs a program, library or debug file", file.display());
+            bail!("--file: {} is not a file; give a program, library or debug file", file.display());
         }
         Ok(Symbolizer::new(&self.debug_dir, &self.file))
     }

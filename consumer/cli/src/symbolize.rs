@@ -18,10 +18,11 @@ Examples:
   flightline symbolize run.jfr -o named.jfr --debug-dir ./debug    ./debug/.build-id/ab/cdef….debug
   flightline symbolize run.jfr -o named.jfr --file target/release/server
 
-Frames without debug information keep the address within their file, and files their path and build id. This command looks for \
-the files again: those given, those at the recorded paths if they have the recorded build id, debug files by build id (in \
-DIR/.build-id, /usr/lib/debug/.build-id, the cache of debuginfod). What it finds becomes function names, source lines and \
-inlined frames; events, totals and everything else stay. A recording may be symbolized on another machine, and more than once.";
+Frames without debug information are recorded as an address in a file, with the file's path and build \
+id. This command searches for the files: the given files, the recorded paths if the build id matches, \
+and debug files by build id (in DIR/.build-id, /usr/lib/debug/.build-id and the cache of debuginfod). It \
+adds function names, source lines and inlined frames; everything else is unchanged. A recording can be \
+symbolized on another machine, and more than once.";
 
 /// Arguments of `symbolize`.
 #[derive(Debug, Args)]
@@ -83,8 +84,8 @@ pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
         let places = count(done.places, "place");
         let chunks = count(done.changed, "chunk");
         eprintln!(
-            "{}: {} of {places} without debug information have it now, in {chunks}: {} have another function name, {} a source line, {} \
-             inlined functions",
+            "{}: {} of {places} without debug information resolved, in {chunks}: {} with a new function \
+             name, {} with a source line, {} with inlined functions",
             shown(&path),
             done.named,
             done.renamed,

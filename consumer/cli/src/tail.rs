@@ -28,26 +28,26 @@ use serde_json::json;
 use crate::output::Tame;
 use crate::signals::Signals;
 use crate::talk::{self, shown};
-use crate::{Outcome, recover};
+use crate::{Outcome, help, recover};
 use source::Source;
 use target::Family;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline tail /var/lib/flightline                   what all programs recorded there do, until Ctrl-C
-  flightline tail -p 4711 --top                         its hottest functions, as they change
+  flightline tail /var/lib/flightline                   all programs recorded there, until Ctrl-C
+  flightline tail -p 4711 --top                         a live table of its hottest functions
   flightline tail -p 4711 --top=40 --window 60s --events wall
-  flightline tail -p 4711 --by span                     the spans of tracing that it spends its time in
+  flightline tail -p 4711 --by span                     a live table of its tracing spans
   flightline tail run.jfr --events 'jdk.Java*' --last 1m
   flightline tail /var/lib/flightline/2026_11_21_15_00_00_4711 --ndjson | jq .event
   flightline tail -p 4711 --top --json | jq '.functions[0]'
-  flightline record -o - -- ./server | flightline tail - --flame          what runs now, as blocks
+  flightline record -o - -- ./server | flightline tail - --flame          a live flame graph in the terminal
   flightline tail unix:/run/fl.sock --samples | jq -r .stack.frames[0].function
   flightline tail pipe --per-thread --window 30s --events wall
 
-Events are there within a second or two: a recorder writes them out once a second (--flush). A folder of one process, a file \
-and a program are followed to the end of their recording. Programs that begin to be recorded in a repository are followed \
-from then on.";
+Events appear within one or two seconds, because recorders write them once per second (--flush). A file, \
+a program or the folder of a process is followed until its recording ends. New programs in a repository \
+are followed as soon as they are recorded.";
 
 /// Maximum number of processes followed simultaneously: each needs memory for constants and two descriptors.
 /// Others wait until one ends.
@@ -82,18 +82,22 @@ pub struct TailArgs {
     by: Option<By>,
     /// Streams: show the table by thread
     #[arg(long)]
+    #[arg(help_heading = help::STREAM)]
     per_thread: bool,
     /// Streams: show a flame graph of block characters with this many lines, root at the top, with
     /// --per-thread one tower per thread [default: 16]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "16")]
     #[arg(conflicts_with_all = ["top", "ndjson"])]
+    #[arg(help_heading = help::STREAM)]
     flame: Option<usize>,
     /// Streams: print one JSON object per line for each sample and each loss; docs/guide/tasks/follow-recordings.md
     /// describes the fields
     #[arg(long, conflicts_with_all = ["top", "flame", "per_thread", "categories"])]
+    #[arg(help_heading = help::STREAM)]
     samples: bool,
     /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::STREAM)]
     token_file: Option<PathBuf>,
     /// Time span of the table
     #[arg(long, value_name = "SPAN", default_value = "10s")]
@@ -140,14 +144,14 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     }
     if args.shows_stream() {
         bail!(
-            "--samples, --flame and --per-thread are for streams: -, a FIFO, fd:N, unix:PATH or tcp:HOST:PORT"
+            "--samples, --flame and --per-thread need a stream: -, a FIFO, fd:N, unix:PATH or tcp:HOST:PORT"
         );
     }
     let mut tail = Tail::new(args, &path, family)?;
     let mut silent = true;
     while !tail.round(&signals, &mut out)? {
         if std::mem::take(&mut silent) && tail.none() {
-            talk::note(format_args!("waiting for a recording in {}; Ctrl-C ends", shown(&path)));
+            talk::note(format_args!("waiting for a recording in {}; press Ctrl-C to stop", shown(&path)));
         }
         if signals.wait(Some(tail.every)).is_some() {
             break;
@@ -156,7 +160,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     out.flush().context("cannot write")?;
     if tail.was_over() {
         talk::note(format_args!(
-            "{} is finished and has nothing new: --all shows all of it, --last 1h what is an hour old at most",
+            "the recording {} has ended; use --all to print all of it, or --last 1h to print its last hour",
             shown(&path)
         ));
     }
@@ -338,7 +342,7 @@ impl Tail {
             } else {
                 if !std::mem::replace(&mut self.told_most, true) {
                     talk::note(format_args!(
-                        "following {MOST_SOURCES} processes; more when one of them is over"
+                        "following {MOST_SOURCES} processes; others are followed when one of these ends"
                     ));
                 }
                 break;

@@ -14,7 +14,7 @@ fn refusal(problem: String) -> Error {
 }
 
 fn not_found(word: &str) -> Error {
-    refusal(format!("cannot find a process named {word:?}; see `ps -e`"))
+    refusal(format!("process {word:?} not found; list processes with `ps -e`"))
 }
 
 /// Resolves PIDs and names to distinct PIDs.
@@ -23,7 +23,7 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     for word in wanted.iter().flat_map(|w| w.split(',')) {
         let found = match word.parse::<u32>() {
             Ok(0) | Err(_) if word.chars().all(|c| c.is_ascii_digit()) => {
-                return Err(refusal(format!("{word:?} is no process id")));
+                return Err(refusal(format!("{word:?} is not a process id")));
             }
             Ok(pid) => vec![pid],
             Err(_) => named(word),
@@ -61,7 +61,7 @@ pub fn recorded(wanted: &str) -> Result<TargetProcess, Error> {
         && let Some(other) = recorded.find(|other| other.condition != first.condition)
     {
         return Err(refusal(format!(
-            "processes named {wanted:?} belong to different recordings, such as {} and {}: give a process id",
+            "processes named {wanted:?} belong to different recordings, such as {} and {}; give a process id",
             first.pid, other.pid
         )));
     }

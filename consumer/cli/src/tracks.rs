@@ -146,12 +146,12 @@ fn is_timed(inputs: &[PathBuf], select: &SelectArgs, what: For) -> bool {
     let thinned = select.min_width.is_some() && what == For::Tool;
     if !select.spans.is_empty() || !select.labels.is_empty() || thinned {
         talk::note(
-            "with --span, --label and --min-width stacks have no times: they stand one after the other",
+            "with --span, --label and --min-width, stacks have no times and are written one after the other",
         );
         return false;
     }
     if select.process_title {
-        talk::note("with --process-title, stacks have no times: they stand one after the other");
+        talk::note("with --process-title, stacks have no times and are written one after the other");
         return false;
     }
     true

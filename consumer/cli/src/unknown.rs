@@ -42,10 +42,10 @@ pub fn exit(error: clap::Error) -> ! {
 fn hint(word: &str) -> Option<String> {
     if let Ok(place) = OTHERS.binary_search_by_key(&word, |other| other.0) {
         let same: Vec<String> = OTHERS[place].1.iter().map(|words| format!("`flightline {words}`")).collect();
-        return Some(format!("there is no command {word:?}; see {}", same.join(" or ")));
+        return Some(format!("unknown command {word:?}; see {}", same.join(" or ")));
     }
     let is_file = word.contains('/') || Path::new(word).extension().is_some();
-    is_file.then(|| format!("{word}: there is no such file, and no command of this name"))
+    is_file.then(|| format!("{word} is neither an existing file nor a command"))
 }
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn missing_files_are_reported_as_files() {
-        assert_eq!(hint("run.jfr").unwrap(), "run.jfr: there is no such file, and no command of this name");
+        assert_eq!(hint("run.jfr").unwrap(), "run.jfr is neither an existing file nor a command");
         assert!(hint("analyze").unwrap().contains("`flightline report FILE`"));
         assert_eq!(hint("flam"), None);
     }

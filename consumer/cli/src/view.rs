@@ -24,10 +24,10 @@ use crate::{Outcome, input, output, range, repository};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline view --list                                  all views
-  flightline view run.jfr                                 those that the recording has events for, with their numbers
+  flightline view run.jfr                                 views with events in the recording
   flightline view --list --json run.jfr | jq -r '.rows[] | select(.Events > 0).View'
   flightline view hot-methods run.jfr
-  flightline view gc-pauses,allocation-by-class run.jfr   several, in one pass
+  flightline view gc-pauses,allocation-by-class run.jfr   several views, in one pass
   flightline view contention-by-site --cell-height 10 run.jfr
   flightline view file-reads-by-path --json run.jfr | jq '.rows[0]'
   flightline view jdk.CPULoad --csv run.jfr               any event type: a table of its fields
@@ -104,14 +104,14 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
         if let Some(unknown) = wanted.event_types.iter().find(|name| !name.contains('.')) {
             bail!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
         }
-        let message = format!("no recording given: flightline view {name} FILE");
+        let message = format!("no recording given; use `flightline view {name} FILE`");
         usage("view", ErrorKind::MissingRequiredArgument, &message);
     }
     if wanted.is_empty() {
-        usage("view", ErrorKind::InvalidValue, "no view named (flightline view --list tells all)");
+        usage("view", ErrorKind::InvalidValue, "no view given; list all views with `flightline view --list`");
     }
     if Path::new(name).is_file() && args.inputs.iter().all(|input| !input.is_file()) {
-        let message = format!("the view comes first: flightline view {} {name}", args.inputs[0].display());
+        let message = format!("give the view first: `flightline view {} {name}`", args.inputs[0].display());
         usage("view", ErrorKind::InvalidValue, &message);
     }
     range::check(&args.range)?;
@@ -152,7 +152,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     if let (true, [first, others @ ..]) = (args.csv, &*full) {
         let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
         talk::warning(format_args!(
-            "only the first rows of {first}{others}: --limit N keeps N, flightline print --csv has all events"
+            "only the first rows of {first}{others} are shown; for more, use --limit N, for all events, `flightline print --csv`"
         ));
     }
     write(&args, &tables)?;
@@ -249,7 +249,9 @@ fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
 /// Returns the end of a recording in ns since 1970, from its last chunk.
 fn end_of(path: &Path) -> Result<i64> {
     if output::is_stdout(path) {
-        bail!("standard input has no end yet: times before the end, percentages and clock times need a file");
+        bail!(
+            "times before the end, percentages and clock times need a file; standard input has no known end"
+        );
     }
     let mut input = input::recording(path)?;
     let mut end = i64::MIN;
@@ -323,13 +325,13 @@ fn missing(
 ) -> String {
     let inputs = &args.inputs;
     if !args.range.is_everything() {
-        return format!("{}: nothing to show in that range of {}", table.name, names(inputs));
+        return format!("{}: no events in that range of {}", table.name, names(inputs));
     }
     let needs: Vec<&str> = table.needs.iter().map(String::as_str).collect();
     let related = |(of, other, _): &&(&str, &str, &str)| needs.contains(of) && counts.contains_key(*other);
     if let Some((_, other, view)) = RELATED.iter().find(related) {
         return format!(
-            "{}: nothing to show in {}: it has {} events {other} instead; flightline view {view}",
+            "{}: no events in {}, which has {} {other} events; use `flightline view {view}`",
             table.name,
             names(inputs),
             counts[*other]
@@ -346,7 +348,7 @@ fn missing(
         .collect();
     if !recorded.is_empty() {
         return format!(
-            "{}: nothing to show in {}: events {} were enabled, and none happened",
+            "{}: no events in {}: {} events were enabled, but none occurred",
             table.name,
             names(inputs),
             recorded.join(", ")
@@ -358,7 +360,7 @@ fn missing(
     let how = how.unwrap_or_default();
     let some = if needs.len() > 4 { format!("{}, …", needs[..4].join(", ")) } else { needs.join(", ") };
     format!(
-        "{}: nothing to show in {}: needs events {some}. To record them: {how}",
+        "{}: no events in {}: the view needs {some} events. To record them: {how}",
         table.name,
         names(inputs)
     )
@@ -367,7 +369,7 @@ fn missing(
 fn unknown_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let like = similar(name, known);
     let hint = if like.is_empty() { String::new() } else { format!("; did you mean {}?", like.join(", ")) };
-    format!("no view or event type is called {name}{hint} (flightline view --list tells all views)")
+    format!("no view or event type named {name}{hint}; list all views with `flightline view --list`")
 }
 
 /// `view`, `view --list …`, `view FILE`: the list of views.
@@ -463,7 +465,7 @@ fn list(args: &ViewArgs, counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
             }
             writeln!(
                 out,
-                "Any event type is a view too: flightline view jdk.CPULoad run.jfr. All: all-views, all-events."
+                "Every event type is also a view: `flightline view jdk.CPULoad run.jfr`. For everything: all-views, all-events."
             )?;
             Ok(())
         });

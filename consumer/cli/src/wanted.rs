@@ -79,23 +79,23 @@ impl Wanted {
             .events
             .iter()
             .filter(|(.., found)| !found)
-            .map(|(name, ..)| format!("no event type in {within} is called {name:?}{}", self.hint(name)));
+            .map(|(name, ..)| format!("no event type named {name:?} in {within}{}", self.hint(name)));
         let categories = self.categories.iter().filter(|(.., found)| !found).map(|(name, ..)| {
             let known = || self.known_categories.iter().map(String::as_str);
             let like = similar(name, known());
             let hint = match &like[..] {
                 [] if known().next().is_none() => "; none has a category".to_owned(),
-                [] => format!("; there are: {}", known().collect::<Vec<_>>().join(", ")),
+                [] => format!("; categories: {}", known().collect::<Vec<_>>().join(", ")),
                 like => format!("; did you mean {}?", like.join(", ")),
             };
-            format!("no event type in {within} is of category {name:?}{hint}")
+            format!("no event type of category {name:?} in {within}{hint}")
         });
         events.chain(categories).collect()
     }
 
     fn hint(&self, name: &str) -> String {
         if name.is_empty() {
-            return "; leave the option out for all".into();
+            return "; omit the option to select all".into();
         }
         let simple = |full: &str| full.rsplit('.').next().unwrap_or_default().to_owned();
         let all = || self.known_events.iter().map(String::as_str);
@@ -116,7 +116,7 @@ impl Wanted {
         }
         like.truncate(3);
         if like.is_empty() {
-            "; flightline summary tells what there is".into()
+            "; `flightline summary` lists the events".into()
         } else {
             format!("; did you mean {}?", like.join(", "))
         }

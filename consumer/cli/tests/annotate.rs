@@ -277,14 +277,14 @@ fn missing_lines_and_addresses_are_reported_with_remedy() {
     );
     let bare = record("spin.c", C, &["cc", "-O1"], &[]);
     let message = bare.error(&["spin"]);
-    assert!(message.contains("no line numbers of spin: no debug information was found for "), "{message}");
+    assert!(message.contains("no line numbers for spin: debug information not found for "), "{message}");
     assert!(message.contains("compile with -g"), "{message}");
     // Without debug information, addresses are always recorded.
     let machine = &bare.json(&["spin", "--asm"])["functions"][0]["machine"];
     assert!(machine["instructions"].as_array().unwrap().iter().any(|one| one["self"].as_u64() > Some(0)));
     fs::remove_file(&bare.program).unwrap();
     let message = bare.error(&["spin", "--asm"]);
-    assert!(message.contains("was not found; give the file with --file"), "{message}");
+    assert!(message.contains("not found; give the file with --file"), "{message}");
     let aggregated = Recorded::c(&["--aggregate", "1s"]);
     let message = aggregated.error(&["spin"]);
     assert!(

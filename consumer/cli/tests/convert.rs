@@ -62,7 +62,7 @@ fn opentelemetry_export_can_be_read_back() {
     let several = flightline(&["fold", path]);
     assert!(!several.status.success());
     let told = String::from_utf8_lossy(&several.stderr).into_owned();
-    assert!(told.contains("name one with -e: ") && told.contains("cpu") && told.contains("wall"), "{told}");
+    assert!(told.contains("select one with -e: ") && told.contains("cpu") && told.contains("wall"), "{told}");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn selection_options_agree_across_commands_and_inputs() {
     }
     assert!(
         String::from_utf8_lossy(&flightline(&["fold", &file, "--min-width", "3px"]).stderr)
-            .contains("for SVG")
+            .contains("applies to SVG")
     );
     assert!(
         String::from_utf8_lossy(&flightline(&["convert", &file, "-o", "x.json"]).stderr).contains("--format")

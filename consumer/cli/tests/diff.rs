@@ -40,7 +40,7 @@ fn text(bytes: &[u8]) -> String {
 fn large_change_of_total_suggests_no_normalize() {
     let profiles = Profiles::new();
     std::fs::write(profiles.0.path().join("fast.folded"), "root;same 75\n").unwrap();
-    let hint = "--no-normalize compares the amounts";
+    let hint = "use --no-normalize to compare amounts";
     let told = |output: &Output| (output.status.code(), text(&output.stderr).contains(hint));
     assert_eq!(told(&profiles.of("a.folded", "fast.folded", &[])), (Some(0), true));
     assert_eq!(told(&profiles.of("fast.folded", "a.folded", &[])), (Some(0), true));
@@ -103,7 +103,7 @@ fn fail_above_sets_verdict_and_exit_status() {
     assert_eq!(profiles.diff(&["--fail-relative", "130%", "-X", "fresh"]).status.code(), Some(0));
     // A profile does not differ from itself, even with a limit of 0.
     let same = profiles.of("a.folded", "a.folded", &["--fail-above", "0"]);
-    assert_eq!((same.status.code(), text(&same.stdout).contains("no function changed")), (Some(0), true));
+    assert_eq!((same.status.code(), text(&same.stdout).contains("no functions changed")), (Some(0), true));
 }
 
 /// A server that did 575 times the work in the same time.
@@ -168,7 +168,7 @@ fn incomparable_profiles_are_rejected_with_reason() {
     assert!(kinds.contains("jdk.ExecutionSample") && kinds.contains("-e"), "{kinds}");
     let units = told(&profiles.of(cpu.to_str().unwrap(), "a.folded", &["--total"]));
     assert!(units.contains("measured in ns") && units.contains("in samples"), "{units}");
-    assert!(told(&profiles.of("-", "-", &[])).contains("both profiles are standard input"));
+    assert!(told(&profiles.of("-", "-", &[])).contains("only one profile can be standard input"));
     assert!(told(&profiles.diff(&["-o", "a.folded"])).contains("is the input"));
     assert_eq!(profiles.diff(&["--fail-above", "x"]).status.code(), Some(2));
     let same = profiles.of(cpu.to_str().unwrap(), cpu.to_str().unwrap(), &["--total", "--fail-above", "0"]);

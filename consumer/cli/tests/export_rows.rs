@@ -267,7 +267,7 @@ fn undelivered_rows_are_reported_and_exit_with_error() {
     // No receiver listens.
     let output = export(&path, &[&SEND[..], &["--send", "fluentd://127.0.0.1:1"]].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let lost = "nothing could be sent, 5 samples and spans are lost: cannot connect to";
+    let lost = "cannot send; 5 samples and spans are lost: cannot connect to";
     assert!(told(&output).contains(lost), "{}", told(&output));
 
     // Accepts the first of several messages, then requires a key; a retry does not help.
@@ -311,5 +311,5 @@ fn options_without_effect_are_rejected() {
     }
     let several = export(&path, &["unix:/no/socket", "--format", "hdps", "-o", "-"]).output().unwrap();
     assert_eq!(several.status.code(), Some(1));
-    assert!(told(&several).contains("give it alone"), "{}", told(&several));
+    assert!(told(&several).contains("give it as the only input"), "{}", told(&several));
 }

@@ -140,7 +140,7 @@ fn convert_selects_same_samples_as_fold() {
 fn view_reports_enabled_events_that_did_not_occur() {
     let said = stderr(&["view", "pinned-threads", &recording("jdk21-zgc.jfr")]);
     assert!(
-        said.contains("jdk.VirtualThreadPinned") && said.contains("enabled, and none happened"),
+        said.contains("jdk.VirtualThreadPinned") && said.contains("enabled, but none occurred"),
         "{said}"
     );
     // For an event that was not enabled, the command that records it.

@@ -133,7 +133,7 @@ fn unsupported_selection_error_suggests_alternative() {
     std::fs::write(&folded, "main;a 1\n").unwrap();
     for (args, wanted) in [
         (&["fold", path, "--span", "checkout"][..], "--label span_name=checkout"),
-        (&["fold", path, recording, "--label", "tenant=red"], "give one kind at a time"),
+        (&["fold", path, recording, "--label", "tenant=red"], "give inputs of one kind"),
         (&["fold", path, "--label", "tenant=red", "--only-thread", "x"], "--only-thread needs a recording"),
         (
             &["fold", folded.to_str().unwrap(), "--label", "tenant=red"],
@@ -141,15 +141,15 @@ fn unsupported_selection_error_suggests_alternative() {
         ),
         (
             &["spans", path, "--by", "label=tenant"],
-            "is a pprof profile, not a JFR recording: flightline fold",
+            "is a pprof profile, not a JFR recording; `flightline fold`",
         ),
         (
             &["offcpu", path, "--label", "tenant=red"],
-            "is a pprof profile, not a JFR recording: flightline fold",
+            "is a pprof profile, not a JFR recording; `flightline fold`",
         ),
         (
             &["cut", path, "--label", "tenant=red", "-o", "-"],
-            "is a pprof profile, not a JFR recording: flightline fold",
+            "is a pprof profile, not a JFR recording; `flightline fold`",
         ),
     ] {
         let told = told(args);

@@ -196,6 +196,6 @@ fn missing_events_and_unsupported_formats_are_rejected() {
         refused(&[&fixture("perf/cpi.txt"), "--measure", "cycles,branches"]).contains("no event branches")
     );
     let two = [&fixture("perf/cpi.txt"), "--measure", "cycles,instructions", "--format", "svg"];
-    assert!(refused(&two).contains("a file for each"));
+    assert!(refused(&two).contains("one file each"));
     assert!(refused(&[&recording, "--measure", "cpu", "-e", "wall"]).contains("cannot be used with"));
 }

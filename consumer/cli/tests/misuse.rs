@@ -198,7 +198,7 @@ fn time_options_are_equivalent_across_commands() {
         for range in [["5", "2"], ["-1", "-2"], ["2026-11-21", "2026-11-20T23:59:59Z"]] {
             let output = flightline(&[command, &[RECORDING, "--from", range[0], "--to", range[1]]].concat());
             assert_eq!(output.status.code(), Some(1), "{command:?} {range:?}");
-            assert!(stderr(&output).contains("--from is after --to"), "{}", stderr(&output));
+            assert!(stderr(&output).contains("--from must be before --to"), "{}", stderr(&output));
         }
     }
 }
@@ -215,7 +215,7 @@ fn scrub_warns_about_filter_without_match() {
         }
         stderr(&output).contains("warning")
     };
-    let nothing = "nothing was left out";
+    let nothing = "no event was removed";
     assert!(check(&["--exclude-events", "InitialSystemPropertie"], &["InitialSystemProperty?", nothing]));
     assert!(check(&["--exclude-categories", "Profilin,GC"], &["did you mean Profiling?"]));
     assert!(check(&["--exclude-threads", "mian"], &[nothing]));
@@ -233,13 +233,13 @@ fn wrong_argument_order_and_unknown_names_are_rejected() {
     };
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let text = text.to_str().unwrap();
-    let swapped = format!("the view comes first: flightline view hot-methods {RECORDING}");
+    let swapped = format!("give the view first: `flightline view hot-methods {RECORDING}`");
     check(&["view", RECORDING, "hot-methods"], 2, &swapped);
-    check(&["view", ",", RECORDING], 2, "no view named");
+    check(&["view", ",", RECORDING], 2, "no view given");
     check(&["view", "hot-methods"], 2, "Usage: flightline view");
     check(&["view", "hot-methods", RECORDING, "--limit", "0"], 2, "--limit");
     check(&["print", "--json", text], 1, "not a JFR recording");
-    check(&["scrub", text, "-o", "-", "--redact"], 1, "no event in it can be read");
-    check(&["summary", env!("CARGO_MANIFEST_DIR")], 1, "is a directory without recordings");
-    check(&["print", RECORDING, "--events", ""], 1, "leave the option out");
+    check(&["scrub", text, "-o", "-", "--redact"], 1, "no event can be read");
+    check(&["summary", env!("CARGO_MANIFEST_DIR")], 1, "contains no recordings");
+    check(&["print", RECORDING, "--events", ""], 1, "omit the option");
 }

@@ -260,17 +260,17 @@ fn invalid_span_queries_are_rejected_with_reason() {
     let none = std::fs::read_dir(none).unwrap().map(|entry| entry.unwrap().path());
     let none = none.filter(|path| path.to_string_lossy().contains("jdk17")).min().unwrap();
     for (args, told) in [
-        (vec![none.to_str().unwrap()], "tells of no spans"),
+        (vec![none.to_str().unwrap()], "contains no spans"),
         (vec![run, "--span", "nobody"], "its spans are GET /cart, SELECT"),
         (vec![run, "--trace", "00000000000000000000000000000001"], "--by trace lists the traces"),
         (vec![run, "--trace", "xyz"], "32 hexadecimal digits"),
         (vec![run, "--by", "label"], "label=KEY"),
         (vec![run, "--label", "tenant"], "KEY=VALUE"),
-        (vec![run, "-"], "is a stream: give it alone"),
+        (vec![run, "-"], "is a stream; give it as the only input"),
         (vec![run, "-o", run], "run.jfr"),
         (
             vec![run, "--trace", "00000000000000000000000000004bf9", "-e", "cpu", "-o", "x.html"],
-            "flame graphs alone",
+            "only to flame graphs",
         ),
         (vec![run, "--min-duration", "5ms"], "--inferred"),
     ] {

@@ -89,7 +89,7 @@ fn redacted_arguments_have_no_titles() {
 fn process_titles_need_a_recording_of_samples() {
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/jdk25.jfr");
     for (args, words) in [
-        (&["offcpu", recording, "--process-title"][..], "--process-title is not for graphs of off-CPU time"),
+        (&["offcpu", recording, "--process-title"][..], "--process-title does not apply to off-CPU time"),
         (&["fold", recording, "--process-title", "--span", "x"], "cannot be used with"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_flightline")).args(args).output().unwrap();

@@ -288,8 +288,8 @@ fn shared_key_is_verified_by_both_sides() {
     let (report, _) = sent(&listener, with("secret"), 2);
     assert_eq!((report.sent, got.join().unwrap().len()), (4, 2));
     for (asked, own, told) in [
-        ("another", "another", "does not take the shared key: shared_key mismatch"),
-        ("secret", "none", "does not know the shared key itself"),
+        ("another", "another", "rejected the shared key: shared_key mismatch"),
+        ("secret", "none", "did not prove that it has the shared key"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let got = receiver(&listener, 1, move |_, stream| {
@@ -345,5 +345,5 @@ fn unneeded_shared_key_is_reported() {
     let impatient = Settings { timeout: short, patience: short, shared_key: key, ..settings() };
     let (report, messages) = sent(&listener, impatient, 1);
     assert_eq!(report.failed, 2);
-    assert!(messages.iter().any(|message| message.contains("leave --shared-key-file out")), "{messages:?}");
+    assert!(messages.iter().any(|message| message.contains("omit --shared-key-file")), "{messages:?}");
 }

@@ -86,7 +86,7 @@ impl Error {
 
     fn too_large(what: &str, most: usize) -> Self {
         Self::TooLarge(format!(
-            "{what} has more than {}: send it more often, or let more in.",
+            "{what} has more than {}; send profiles more often, or raise the limit.",
             amount::bytes(most as u64)
         ))
     }

@@ -114,17 +114,21 @@ impl Local {
         // Labels are passed as `--label=KEY=VALUE`, where a comma starts the next one.
         let plain = |text: &String| !text.contains([',', '\0', '\n']);
         if !asked.labels.iter().all(|(key, value)| plain(key) && plain(value) && !key.contains('=')) {
-            return Err(Fault::bad("Labels that are given here have no commas and no lines, keys no `=`."));
+            return Err(Fault::bad(
+                "Labels must not contain commas or line breaks, and keys must not contain `=`.",
+            ));
         }
         if !self.processes().iter().any(|process| process.pid == asked.pid) {
-            return Err(Fault::missing("There is no such process, or the service's user may not record it."));
+            return Err(Fault::missing(
+                "The process does not exist, or the service's user may not record it.",
+            ));
         }
         self.with(|children| {
             if children.iter().any(|(pid, _)| *pid == asked.pid) {
-                return Err(Fault::conflict("The service has an agent for this process already."));
+                return Err(Fault::conflict("The process already has an agent of this service."));
             }
             if children.len() >= MOST_AGENTS {
-                let sentence = format!("The service has {MOST_AGENTS} agents already, which is the most.");
+                let sentence = format!("The limit of {MOST_AGENTS} agents is reached.");
                 return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
             }
             let mut command = Command::new(&self.agents.program);

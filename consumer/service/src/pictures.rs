@@ -193,7 +193,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge(text) | Self::Refused(text) | Self::Read(text) => f.write_str(text),
-            Self::Write(error) => write!(f, "The picture cannot be written: {error}."),
+            Self::Write(error) => write!(f, "The flame graph cannot be written: {error}."),
         }
     }
 }
@@ -206,17 +206,17 @@ impl From<flightline_consumer::Error> for Error {
         match error {
             E::Write(error) => Self::Write(error),
             E::NoSuchEvent { asked, present } if present.is_empty() => Self::Refused(format!(
-                "There are no events of {asked}, nor others with stacks: record for longer, or in another mode."
+                "The recording has no {asked} events and no other events with stacks; record for a longer time, or in another mode."
             )),
             E::NoSuchEvent { asked, .. } if asked == "cpu" => Self::Refused(
-                "No CPU time was sampled: it waited, or worked too little. Record for longer, or WALL or OFF_CPU to see what it waits \
-                 for."
+                "No CPU time was sampled: the process waited, or used little CPU time. Record for a \
+                 longer time, or use WALL or OFF_CPU to see where it waits."
                     .into(),
             ),
             E::NoSuchEvent { asked, present } => {
                 let types = present.into_iter().map(|name| (name, 1)).collect();
                 let offered = flightline_consumer::fold::offered(&types).join(", ");
-                Self::Refused(format!("There are no events of {asked}: ask for one of {offered}."))
+                Self::Refused(format!("The recording has no {asked} events; choose one of {offered}."))
             }
             E::NoSamples => Self::Refused(NOTHING.into()),
             E::MixedUnits { .. } => Self::Refused(format!("{error}.")),
@@ -231,7 +231,7 @@ impl From<jfr_format::error::Error> for Error {
     }
 }
 
-const NOTHING: &str = "There is nothing to draw: no sample lies in what was asked for. Choose a longer interval or other events.";
+const NOTHING: &str = "No sample matches the request. Choose a longer interval or other events.";
 
 /// Converts recordings to `format` and writes the result. Several recordings are treated as one, in order of
 /// time.

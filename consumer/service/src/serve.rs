@@ -89,7 +89,7 @@ pub async fn serve(
     let listener = listen(address).map_err(|error| {
         Error::new(
             error.kind(),
-            format!("cannot listen at {address}: {error}; give --listen another address"),
+            format!("cannot listen at {address}: {error}; give another address with --listen"),
         )
     })?;
     let address = listener.local_addr()?;

@@ -65,7 +65,7 @@ impl Store {
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
             nix::Error::EAGAIN => Error::new(
                 ErrorKind::ResourceBusy,
-                "another flightline serve has this directory; give --dir another",
+                "another `flightline serve` uses this directory; give another one with --dir",
             ),
             errno => errno.into(),
         })?;

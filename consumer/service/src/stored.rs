@@ -109,7 +109,7 @@ impl Stored {
             let _waits = self.waiting.try_acquire().map_err(|_| busy())?;
             timeout(self.place.turn, self.turns.acquire()).await.map_err(|_| busy())?
         };
-        let _turn = turn.map_err(|error| Fault::internal("ask the store", error))?;
+        let _turn = turn.map_err(|error| Fault::internal("query the store", error))?;
         // The previous query may have been the same.
         if let Some(answer) = self.kept().find(question) {
             return Ok(answer);
@@ -132,7 +132,7 @@ impl Stored {
             Ok(Err(fault)) => return Err(killed(child, fault).await),
             Err(_) => {
                 let sentence = format!(
-                    "The store did not answer within {} s: choose one service, fewer days or more labels.",
+                    "The query did not finish within {} s; select one service, fewer days or more labels.",
                     self.place.longest.as_secs_f64()
                 );
                 return Err(killed(child, Fault::new(StatusCode::GATEWAY_TIMEOUT, sentence)).await);
@@ -150,7 +150,7 @@ impl Stored {
                 true => Err(Fault::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     format!(
-                        "The answer is larger than {most} bytes: leave out narrow boxes, or choose fewer samples."
+                        "The result is larger than {most} bytes; omit narrow frames, or select fewer samples."
                     ),
                 )),
                 false => Ok(body),
@@ -183,7 +183,7 @@ async fn read(
     let mut bytes = Vec::new();
     let Some(from) = from else { return Ok((bytes, false)) };
     let done = from.take(most.saturating_add(1)).read_to_end(&mut bytes).await;
-    done.map_err(|error| Fault::internal("read what the store answers", error))?;
+    done.map_err(|error| Fault::internal("read the query result", error))?;
     let more = bytes.len() as u64 > most;
     Ok((bytes, more))
 }
@@ -195,7 +195,7 @@ async fn killed(mut child: Child, fault: Fault) -> Fault {
 }
 
 fn busy() -> Fault {
-    let sentence = "The store is busy answering other questions; try again in a while.";
+    let sentence = "The store is busy with other queries; retry later.";
     Fault::new(StatusCode::SERVICE_UNAVAILABLE, sentence)
 }
 
@@ -216,12 +216,10 @@ impl Ended {
         if self.status.code().is_none() {
             let sentence = match self.status.signal() {
                 Some(9) => {
-                    "flightline-sql was killed, mostly for want of memory: choose fewer samples.".to_owned()
+                    "flightline-sql was killed, probably because it ran out of memory; select fewer samples."
+                        .to_owned()
                 }
-                _ => format!(
-                    "flightline-sql broke down ({}); the service's machine may tell why.",
-                    self.status
-                ),
+                _ => format!("flightline-sql failed ({}); see the log of the service.", self.status),
             };
             return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, sentence));
         }
@@ -231,8 +229,8 @@ impl Ended {
         let why = all.get(from..).unwrap_or_default().join(" ");
         let why: String = why.trim_start_matches("error: ").chars().take(LONGEST_TOLD).collect();
         let why = why.trim_end_matches('.');
-        let why = if why.is_empty() { "nothing, but failed" } else { why };
-        Err(Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("The store answers: {why}.")))
+        let why = if why.is_empty() { "no error message" } else { why };
+        Err(Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("The query failed: {why}.")))
     }
 }
 

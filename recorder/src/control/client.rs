@@ -44,7 +44,7 @@ pub fn ask_within(session: &Path, request: &str, patience: Duration) -> Result<V
     let mut line = String::new();
     BufReader::new(stream.take(ANSWER_BYTES)).read_line(&mut line).map_err(failed)?;
     if line.is_empty() {
-        return Err(failed(std::io::Error::other("it ended without an answer")));
+        return Err(failed(std::io::Error::other("it exited without a response")));
     }
     let answer: Value = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
     if answer["ok"] == true {

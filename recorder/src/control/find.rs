@@ -49,7 +49,7 @@ pub struct TargetProcess {
 /// There is no such process, or access to it is not permitted.
 pub fn find(pid: u32) -> Result<TargetProcess, Error> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    let no_process = || Error::Unavailable { name: "pid", problem: format!("there is no process {pid}") };
+    let no_process = || Error::Unavailable { name: "pid", problem: format!("process {pid} does not exist") };
     let meta = fs::metadata(&proc).map_err(|_| no_process())?;
     let name = fs::read_to_string(proc.join("comm")).map_err(|_| no_process())?.trim_end().to_owned();
     let maps = fs::read_to_string(proc.join("maps")).map_err(|e| match e.kind() {
@@ -115,13 +115,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 fn refused(name: &str, pid: u32, owner: u32, us: u32) -> String {
     match us {
         0 => format!(
-            "{name} ({pid}): /proc/{pid}/maps: permission denied, to root too; in a container or sandbox it takes CAP_SYS_PTRACE"
+            "{name} ({pid}): /proc/{pid}/maps: permission denied, even for root; in a container or sandbox, add CAP_SYS_PTRACE"
         ),
         us if us == owner => format!(
-            "{name} ({pid}): /proc/{pid}/maps: permission denied: it is closed to others of its user (set-user-id, or by prctl); \
-             ask as root"
+            "{name} ({pid}): /proc/{pid}/maps: permission denied: the process is not accessible to other \
+             processes of its user (set-user-id or prctl); run flightline as root"
         ),
-        _ => format!("{name} ({pid}) belongs to user {owner}; ask as that user, or as root"),
+        _ => format!("{name} ({pid}) belongs to user {owner}; run flightline as that user or as root"),
     }
 }
 
@@ -187,8 +187,11 @@ mod tests {
 
     #[test]
     fn permission_error_names_the_permitted_users() {
-        assert!(refused("init", 1, 0, 1000).ends_with("belongs to user 0; ask as that user, or as root"));
-        for (us, instead) in [(0, "CAP_SYS_PTRACE"), (1000, "ask as root")] {
+        assert!(
+            refused("init", 1, 0, 1000)
+                .ends_with("belongs to user 0; run flightline as that user or as root")
+        );
+        for (us, instead) in [(0, "CAP_SYS_PTRACE"), (1000, "run flightline as root")] {
             let message = refused("x", 7, 1000, us);
             assert!(
                 message.contains("/proc/7/maps: permission denied") && message.contains(instead),
@@ -201,7 +204,7 @@ mod tests {
     #[test]
     fn missing_process_is_an_error() {
         let error = find(u32::MAX >> 1).unwrap_err().to_string();
-        assert!(error.starts_with("pid: there is no process"), "{error}");
+        assert!(error.starts_with("pid: process"), "{error}");
         assert_eq!(find(std::process::id()).unwrap().condition, Condition::NotLoaded);
     }
 }

@@ -67,10 +67,10 @@ impl Joining {
         }
         let problem = match &self.commander.refused {
             Some(waits) if !waits.is_empty() => format!(
-                "no thread of it could take the command unnoticed: all wait in {waits}, which a signal would end early; \
-                 with --interrupt one is woken all the same"
+                "no thread could accept the command: all wait in {waits}, which a signal would \
+                 interrupt; use --interrupt to interrupt one of them"
             ),
-            _ => "it did not join; it may be stopped, or have given up system calls".to_owned(),
+            _ => "the process did not respond; it may be stopped, or a seccomp filter may block its system calls".to_owned(),
         };
         Err(Error::Unavailable { name: "pid", problem })
     }

@@ -115,13 +115,16 @@ impl Drain {
         let wrong = |problem: String| Err(Error::Setting { name: "event", problem });
         if new.cpu.engine != self.settings.cpu.engine {
             return wrong(
-                "how CPU time is sampled is fixed when a recording starts; stop it and start another".into(),
+                "the engine for CPU time cannot change during a recording; stop it and start another one"
+                    .into(),
             );
         }
         let other_period = new.samples_cpu_time() && new.period_ns() != self.period_ns;
         if other_period && self.outside.watch.as_ref().is_some_and(|watch| !watch.processes().is_empty()) {
             let period = Duration::from_nanos(self.period_ns);
-            return wrong(format!("processes recorded from outside keep their interval of {period:?}"));
+            return wrong(format!(
+                "the interval of processes recorded from outside cannot change; it is {period:?}"
+            ));
         }
         new.check()?;
         self.session.place_events(&new.events)?;

@@ -122,7 +122,7 @@ impl Drain {
         if let Some(beyond) = verdict.beyond {
             let selected_share = budget.share;
             let message = format!(
-                "recording costs {:.3} % of CPU time, {:.3} % of it at any rate: --budget {:.3}% cannot be kept",
+                "recording costs {:.3} % of CPU time, of which {:.3} % does not depend on the rate; --budget {:.3}% cannot be met",
                 100.0 * beyond.cost,
                 100.0 * beyond.fixed,
                 100.0 * selected_share

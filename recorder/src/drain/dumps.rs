@@ -146,11 +146,11 @@ impl Drain {
         let open = open.map(|(_, pid, recording)| (pid, PathBuf::from(recording.name())));
         let Some((pid, path)) = open.or_else(|| self.dumps.ended.iter().find(|(p, _)| *p == pid).cloned())
         else {
-            self.notices.push(format!("no dump although {why}: what goes to a pipe cannot be copied"));
+            self.notices.push(format!("no dump although {why}: data sent to a pipe cannot be copied"));
             return;
         };
         if self.dumps.waiting.len() >= WAITING {
-            self.notices.push(format!("no dump although {why}: {WAITING} are waiting already"));
+            self.notices.push(format!("no dump although {why}: {WAITING} dumps are already pending"));
             return;
         }
         let earliest = Instant::now() + wait;
@@ -242,8 +242,7 @@ impl Drain {
         match *condition {
             Condition::Cpu(most, over) => {
                 let percent = watched.load.percent(now, process_cpu_ns(pid)?, over)?;
-                (percent > most)
-                    .then(|| format!("{name} ({pid}) used {percent:.0} % of a processor for {over:?}"))
+                (percent > most).then(|| format!("{name} ({pid}) used {percent:.0} % of a CPU for {over:?}"))
             }
             Condition::Rss(most) => {
                 let resident = resident_bytes(pid);
@@ -255,7 +254,7 @@ impl Drain {
                     format!("thread {tid} of {name} ({pid}) {doing} for {:.0} s", ns as f64 / 1e9)
                 };
                 if let Some(stuck) = runs {
-                    return Some(message(stuck, "has run in one place"));
+                    return Some(message(stuck, "has run with the same callers"));
                 }
                 let every = u64::try_from((time / LOOKS).as_nanos()).unwrap_or(u64::MAX);
                 let recent =

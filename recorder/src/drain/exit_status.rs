@@ -65,7 +65,7 @@ impl Drain {
         let silent = match signal {
             // The kernel has no stack to call a handler on.
             libc::SIGSEGV | libc::SIGBUS if self.settings.processes.fatal_signals == Some(true) => {
-                ", and it could not tell where: as after a stack overflow without an alternate stack"
+                ", and could not record where, as after a stack overflow without an alternate signal stack"
             }
             _ => "",
         };

@@ -42,39 +42,39 @@ impl Drain {
             named.map(|(i, name)| (*name, value(i))).collect::<Vec<_>>()
         };
         let mut text = Text::new(std::process::id());
-        text.gauge("up", "1 while it records or is paused, 0 after the end.", f64::from(u8::from(up)));
-        text.gauge("paused", "1 while nothing is to be recorded.", f64::from(u8::from(self.paused())));
+        text.gauge("up", "1 while recording or paused, 0 after the end.", f64::from(u8::from(up)));
+        text.gauge("paused", "1 while recording is paused.", f64::from(u8::from(self.paused())));
         text.gauge("processes", "Processes being recorded.", processes as f64);
         text.gauge("threads", "Threads alive in them.", threads as f64);
         text.counter("samples_total", "Samples of CPU time recorded.", sum.cpu.samples as f64);
         text.counter("cpu_seconds_total", "CPU time of the recorded threads.", seconds(sum.cpu.cpu_ns));
         text.counter(
             "sampled_cpu_seconds_total",
-            "CPU time that samples stand for.",
+            "CPU time that samples represent.",
             seconds(sum.cpu.sampled_ns),
         );
-        let help = "Samples of CPU time not taken or not kept.";
+        let help = "Lost samples of CPU time.";
         text.counters("lost_samples_total", help, "cause", &causes(&|i| sum.cpu.lost[i].0 as f64));
         let help = "CPU time in no sample.";
         text.counters("lost_cpu_seconds_total", help, "cause", &causes(&|i| seconds(sum.cpu.lost[i].1)));
         text.counter(
             "truncated_stacks_total",
-            "Samples whose stack was not walked to its root.",
+            "Samples whose stack does not reach its root.",
             sum.stacks.cut as f64,
         );
         text.counter(
             "threads_without_slot_total",
-            "Threads not recorded for want of room.",
+            "Threads not recorded because the limit was reached.",
             sum.no_slot as f64,
         );
         text.counter(
             "processes_refused_total",
-            "Processes not recorded for want of room.",
+            "Processes not recorded because the limit was reached.",
             self.report.refused as f64,
         );
         let help = "Events of engines other than CPU time recorded.";
         text.counters("events_total", help, "kind", &kinds(&|i| sum.kinds[i].0 as f64));
-        let help = "Events of engines other than CPU time that found no room.";
+        let help = "Lost events of engines other than CPU time.";
         text.counters("lost_events_total", help, "kind", &kinds(&|i| sum.kinds[i].1 as f64));
         let bytes = done(sum.output.bytes, count(&|r| r.bytes()));
         text.counter("written_bytes_total", "Bytes of recordings written.", bytes);
@@ -86,16 +86,16 @@ impl Drain {
         let unwritten = done(sum.output.unwritten, count(&|r| r.counters().unwritten));
         text.counter("unwritten_events_total", "Events lost because the output failed.", unwritten);
         let failing = count(&|r| u64::from(r.failure().is_some()));
-        text.gauge("outputs_failing", "Outputs that cannot be written now.", failing);
-        text.gauge("ring_used_ratio", "Fullest ring of a process, of 1.", used as f64 / 256.0);
+        text.gauge("outputs_failing", "Outputs that cannot be written at present.", failing);
+        text.gauge("ring_used_ratio", "Highest fill level of a process's ring, 0 to 1.", used as f64 / 256.0);
         let peak = f64::from(self.costs.ring_peak) / 256.0;
         text.gauge(
             "ring_used_peak_ratio",
-            "Fullest that a ring of a process ever was when it was read, of 1.",
+            "Highest fill level of a process's ring since the start, 0 to 1.",
             peak,
         );
         let waiting: usize = self.processes.iter().map(|p| p.state.waiting()).sum();
-        text.gauge("waiting_for_symbols", "Samples and events that wait for symbols.", waiting as f64);
+        text.gauge("waiting_for_symbols", "Samples and events that are waiting for symbols.", waiting as f64);
         self.write_cost_text(&mut text);
         text.finish()
     }
@@ -112,18 +112,17 @@ impl Drain {
             ("symbols", cost.symbols_ns),
         ]
         .map(|(part, ns)| (part, seconds(ns)));
-        text.counters("cost_cpu_seconds_total", "CPU time that recording takes.", "part", &parts);
-        let help =
-            "CPU time of the recorded processes while they were looked at, for cost_cpu_seconds_total.";
+        text.counters("cost_cpu_seconds_total", "CPU time used by recording.", "part", &parts);
+        let help = "CPU time of the recorded processes in the period of cost_cpu_seconds_total.";
         text.counter("cost_base_cpu_seconds_total", help, seconds(cost.cpu_ns));
-        let help = "CPU time from one sample to the next.";
+        let help = "CPU time between samples.";
         text.gauge("sampling_period_seconds", help, seconds(self.in_force().period_ns()));
         let budget = self.costs.budget.as_ref().map_or(0.0, |Budget { share, .. }| *share);
-        text.gauge("budget_ratio", "What recording may cost, of 1; 0 without a budget.", budget);
+        text.gauge("budget_ratio", "Limit of the overhead, 0 to 1; 0 without a limit.", budget);
         let resident = crate::os::system::resident_bytes(std::process::id());
-        text.gauge("recorder_resident_bytes", "Memory of the recorder itself.", resident as f64);
+        text.gauge("recorder_resident_bytes", "Memory of the recorder.", resident as f64);
         let remembered = self.remembered().map(|(kind, count)| (kind, count as f64));
-        let help = "What the recorder keeps in mind.";
+        let help = "Entries of the recorder's caches.";
         text.gauges("remembered", help, "kind", &remembered);
     }
 }

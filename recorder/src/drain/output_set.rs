@@ -164,8 +164,8 @@ impl OutputSet {
                 && !others
             {
                 let consequence = match recording.will_retry() {
-                    true => "recording pauses until it can be written again",
-                    false => "recording stopped, the program runs on",
+                    true => "recording pauses until the output can be written again",
+                    false => "recording stopped; the program continues",
                 };
                 notices.push(format!("{reason}; {consequence}"));
             }
@@ -290,7 +290,7 @@ mod tests {
         outputs.note_failures(&mut notices);
         let messages = notices.take();
         assert_eq!(messages.len(), 1, "{messages:?}");
-        assert!(messages[0].ends_with("recording stopped, the program runs on"), "{messages:?}");
+        assert!(messages[0].ends_with("recording stopped; the program continues"), "{messages:?}");
         assert!(outputs.all_failed());
     }
 }

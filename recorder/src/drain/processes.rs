@@ -146,7 +146,7 @@ impl Drain {
         }
         if process.state.ring.damaged {
             let message = format!(
-                "process {} wrote impossible data into its shared memory; its later samples are lost",
+                "process {}: invalid data in its shared memory; its later samples are lost",
                 process.file.pid
             );
             self.notices.push(message);

@@ -76,27 +76,31 @@ impl fmt::Display for Refusal {
             Reason::NotExecutable(why) => write!(f, "{path}: cannot be executed: {why}"),
             Reason::Static => write!(
                 f,
-                "{path}: is statically linked, so nothing can be preloaded into it; link it dynamically, or {perf}"
+                "{path} is statically linked, so libflightline.so cannot be preloaded; link it dynamically, or {perf}"
             ),
             Reason::ChangesUser(how) => {
-                write!(f, "{path}: {how}, so its loader ignores us; record a copy without that, or {perf}")
+                write!(
+                    f,
+                    "{path} {how}, so the loader ignores libflightline.so; record a copy without that, or {perf}"
+                )
             }
             Reason::Foreign(name) => write!(
                 f,
-                "{path}: is a program for {name}; this flightline records {} programs",
+                "{path} is a program for {name}; this flightline records {} programs",
                 env::consts::ARCH
             ),
             Reason::OtherLibc(loader) => write!(
                 f,
-                "{path}: uses another C library ({loader}); record it with a flightline built for that, or {perf}"
+                "{path} uses another C library ({loader}); record it with a flightline built for that library, or {perf}"
             ),
             Reason::Go => write!(
                 f,
-                "{path}: is a Go program, which allows no other profiler inside; use Go's runtime/pprof, or {perf}"
+                "{path} is a Go program, which does not support preloaded profilers; use Go's runtime/pprof, or {perf}"
             ),
             Reason::Sanitizer => write!(
                 f,
-                "{path}: needs its sanitizer's library to be loaded first, so nothing can be preloaded into it; build it without the sanitizer, or {perf}"
+                "{path} must load its sanitizer's library first, so libflightline.so cannot be \
+                 preloaded; build it without the sanitizer, or {perf}"
             ),
         }
     }

@@ -50,8 +50,8 @@ impl Allocators {
         let function = function?;
         let name = exe.file_name().unwrap_or_default().to_string_lossy();
         Some(format!(
-            "{name} has an allocator of its own linked in ({function}): of that only the pages it maps are seen; \
-             `-e uprobe:{}:{function}` counts its calls",
+            "{name} contains its own allocator ({function}), for which only the pages that it maps are \
+             recorded; to count its calls, use `-e uprobe:{}:{function}`",
             exe.display()
         ))
     }

@@ -53,7 +53,7 @@ fn number(text: &str) -> Option<u64> {
 fn place(file: &str) -> Result<PathBuf, String> {
     let resolved = |path: &Path| fs::canonicalize(path).ok().filter(|p| p.is_file());
     if file.contains('/') {
-        return resolved(Path::new(file)).ok_or_else(|| format!("no such file: {file}"));
+        return resolved(Path::new(file)).ok_or_else(|| format!("file not found: {file}"));
     }
     let libraries = library_folders();
     let programs = env::var_os("PATH").map(|p| env::split_paths(&p).collect::<Vec<_>>()).unwrap_or_default();
@@ -71,7 +71,7 @@ fn place(file: &str) -> Result<PathBuf, String> {
             names.iter().rev().find_map(|p| resolved(p))
         })
     };
-    exact.or_else(versioned).ok_or_else(|| format!("no library or program {file:?} was found; give its path"))
+    exact.or_else(versioned).ok_or_else(|| format!("library or program {file:?} not found; give its path"))
 }
 
 fn library_folders() -> Vec<PathBuf> {

@@ -84,10 +84,10 @@ pub fn meaning(name: &str) -> Result<Meaning, String> {
 
 fn uprobe(rest: &str, returns: bool) -> Result<Meaning, String> {
     let Some((file, symbol)) = rest.rsplit_once(':') else {
-        return Err("give a file and a function, as uprobe:libc.so.6:malloc".into());
+        return Err("give a file and a function, such as uprobe:libc.so.6:malloc".into());
     };
     let function = function::find(file, symbol)?;
-    let kind = pmu::kind("uprobe").ok_or("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)")?;
+    let kind = pmu::kind("uprobe").ok_or("this kernel does not support uprobes (CONFIG_UPROBE_EVENTS)")?;
     let bit = if returns { pmu::field("uprobe", "retprobe", 1).unwrap_or(1) } else { 0 };
     let mut meaning = Meaning::new(kind, bit, 1);
     let path = function.path.as_os_str().as_encoded_bytes();
@@ -135,7 +135,7 @@ pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
                 function::find(&function_trace.function[..at], &function_trace.function[at + 1..])
             }
             (None, Some(program)) => function::find(&program.to_string_lossy(), &function_trace.function),
-            (None, None) => Err("say in which file it is, as libfoo.so:function:10ms".into()),
+            (None, None) => Err("give the file, too, such as libfoo.so:function:10ms".into()),
         };
         let function = function.map_err(wrong)?;
         trace::probe().map_err(|errno| wrong(explain_no_breakpoints(Errno::from_raw(errno))))?;
@@ -159,10 +159,11 @@ fn explain_no_breakpoints(refused: Errno) -> String {
     let reason = refused.desc();
     match refused {
         Errno::EACCES | Errno::EPERM => format!(
-            "{reason}: breakpoints need kernel.perf_event_paranoid 2 or less (it is {}), and no seccomp filter (containers)",
+            "{reason}: hardware breakpoints need kernel.perf_event_paranoid 2 or less (it is {}), and no \
+             seccomp filter (containers)",
             paranoid()
         ),
-        Errno::ENOSPC => format!("{reason}: a debugger or another profiler uses the processor's breakpoints"),
+        Errno::ENOSPC => format!("{reason}: a debugger or another profiler uses the hardware breakpoints"),
         Errno::EINVAL => format!("{reason}: the kernel is older than 5.13"),
         _ => format!("{reason}: this machine has no hardware breakpoints"),
     }
@@ -171,8 +172,8 @@ fn explain_no_breakpoints(refused: Errno) -> String {
 /// Returns the message about a process in which a function is not traced.
 pub fn untraced(function: &str, pid: u32, errno: i32) -> String {
     let why = match Errno::from_raw(errno) {
-        Errno::ENOENT => "its file is not among what was loaded when recording began".to_owned(),
-        Errno::EAGAIN => "it has too many threads; those beyond the first 1024 are not traced".into(),
+        Errno::ENOENT => "its file was not loaded when recording started".to_owned(),
+        Errno::EAGAIN => "it has too many threads; only the first 1024 are traced".into(),
         other => explain_no_breakpoints(other),
     };
     format!("{function} is not traced in process {pid}: {why}")
@@ -221,14 +222,14 @@ fn explain(meaning: &Meaning, refused: Errno) -> String {
             if kind == names::HARDWARE || kind == names::CACHE =>
         {
             format!(
-                "{reason}: this processor does not count it, or the virtual machine does not pass its counters on"
+                "{reason}: the CPU does not support this event, or the virtual machine does not expose its counters"
             )
         }
         Errno::ENOENT | Errno::EOPNOTSUPP | Errno::ENODEV if kind == names::RAW => {
-            format!("{reason}: there is no performance monitoring unit here (virtual machine?)")
+            format!("{reason}: no performance monitoring unit on this machine (virtual machine?)")
         }
         Errno::EINVAL => format!("{reason}: the kernel is older than 5.13, or cannot sample this event"),
-        Errno::ENOSYS => format!("{reason}: not in this kernel, or filtered (containers)"),
+        Errno::ENOSYS => format!("{reason}: this kernel lacks it, or a seccomp filter (container) blocks it"),
         _ => reason.to_owned(),
     }
 }
@@ -237,7 +238,9 @@ fn explain(meaning: &Meaning, refused: Errno) -> String {
 pub fn refused(name: &str, pid: u32, errno: i32) -> String {
     let why = match Errno::from_raw(errno) {
         Errno::EMFILE | Errno::ENFILE => "its limit of open files is reached (ulimit -n)".to_owned(),
-        Errno::ENOMEM => "its locked memory is used up (ulimit -l, kernel.perf_event_mlock_kb)".into(),
+        Errno::ENOMEM => {
+            "its limit of locked memory is reached (ulimit -l, kernel.perf_event_mlock_kb)".into()
+        }
         Errno::EPERM | Errno::ENOSYS => {
             "it runs under a system-call filter, or the kernel is older than 5.19".into()
         }
@@ -310,7 +313,7 @@ mod tests {
         let meaning = match meaning("uprobe:libc.so.6:malloc") {
             Ok(meaning) => meaning,
             Err(why) => {
-                assert!(why.contains("no uprobes") || why.contains("libc.so.6"), "{why}");
+                assert!(why.contains("does not support uprobes") || why.contains("libc.so.6"), "{why}");
                 return;
             }
         };

@@ -54,23 +54,23 @@ const ACCESSES: [(&str, &str); 3] =
 
 /// The events in the output of `flightline list`.
 pub const ALL: &[(&str, &str)] = &[
-    ("page-faults", "faults of the memory, by the program or in system calls"),
-    ("minor-faults", "page faults that needed no reading"),
-    ("major-faults", "page faults that had to read"),
-    ("context-switches", "the thread leaves the processor"),
-    ("cpu-migrations", "the thread changes the processor"),
-    ("alignment-faults", "accesses that the kernel had to mend"),
-    ("emulation-faults", "instructions that the kernel had to emulate"),
-    ("cgroup-switches", "the processor changes to another control group"),
+    ("page-faults", "page faults, in the program or in system calls"),
+    ("minor-faults", "page faults without disk access"),
+    ("major-faults", "page faults with disk access"),
+    ("context-switches", "context switches"),
+    ("cpu-migrations", "migrations of a thread to another CPU"),
+    ("alignment-faults", "unaligned accesses that the kernel fixed up"),
+    ("emulation-faults", "instructions that the kernel emulated"),
+    ("cgroup-switches", "switches to another control group"),
     ("cpu-clock", "CPU time, ns"),
-    ("cycles", "cycles of the processor"),
+    ("cycles", "CPU cycles"),
     ("instructions", "instructions done"),
-    ("cache-references", "accesses to the last cache"),
-    ("cache-misses", "accesses the caches could not serve"),
+    ("cache-references", "accesses to the last-level cache"),
+    ("cache-misses", "last-level cache misses"),
     ("branches", "branch instructions"),
-    ("branch-misses", "branches guessed wrongly"),
-    ("stalled-cycles-frontend", "cycles without an instruction to do"),
-    ("stalled-cycles-backend", "cycles in which nothing could be done"),
+    ("branch-misses", "branch mispredictions"),
+    ("stalled-cycles-frontend", "stalled cycles in the front end: no instructions available"),
+    ("stalled-cycles-backend", "stalled cycles in the back end: resources busy"),
     ("L1-dcache-load-misses", "one of L1-dcache, L1-icache, LLC, dTLB, iTLB, branch, node; loads, stores, …"),
 ];
 
@@ -110,8 +110,8 @@ pub fn unknown(name: &str) -> String {
     let known = ALL.iter().map(|(known, _)| *known);
     let near = known.filter(|known| known.contains(name) || distance(known, name) <= 3).collect::<Vec<_>>();
     match near.first() {
-        Some(near) => format!("no such event; did you mean {near}?"),
-        None => "no such event; `flightline list` shows what there is".into(),
+        Some(near) => format!("unknown event; did you mean {near}?"),
+        None => "unknown event; `flightline list` shows the available events".into(),
     }
 }
 

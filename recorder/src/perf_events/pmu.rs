@@ -49,7 +49,7 @@ pub fn find(name: &str) -> Result<Meaning, String> {
     let terms = terms.strip_suffix('/').ok_or("write unit/term=value,…/ with a slash at the end")?;
     let plain = !unit.is_empty() && unit.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let kind = kind(unit).filter(|_| plain).ok_or_else(|| {
-        format!("there is no unit {unit:?} here; `ls /sys/bus/event_source/devices` shows them")
+        format!("unit {unit:?} does not exist; `ls /sys/bus/event_source/devices` lists the units")
     })?;
     let mut config = [0u64; 3];
     let event = read_event(unit, terms);
@@ -82,7 +82,7 @@ fn add(unit: &str, term: &str, config: &mut [u64; 3]) -> Result<(), String> {
     let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let format = if plain { read(unit, &format!("format/{name}")) } else { None };
     let format = format.ok_or_else(|| {
-        format!("{unit} has no term {name:?}; `ls {}` shows them", file(unit, "format").display())
+        format!("{unit} has no term {name:?}; `ls {}` lists the terms", file(unit, "format").display())
     })?;
     let (word, bits) = place(&format, value).ok_or_else(|| format!("{term:?} does not fit into {format}"))?;
     config[word] |= bits;

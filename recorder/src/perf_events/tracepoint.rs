@@ -77,7 +77,9 @@ pub fn find(group: &str, event: &str) -> Result<Meaning, String> {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
     };
     if !plain(group) || !plain(event) {
-        return Err("no such event; tracepoints are named group:event, as sched:sched_switch".into());
+        return Err(
+            "unknown event; the name of a tracepoint is GROUP:EVENT, such as sched:sched_switch".into()
+        );
     }
     let id = number(&with_folder(group, event, |folder| fs::read_to_string(folder.join("id")))?)?;
     Ok(Meaning::new(names::TRACEPOINT, id, 1).in_kernel())
@@ -109,22 +111,23 @@ fn with_folder<T>(group: &str, event: &str, read: impl Fn(&Path) -> io::Result<T
             Ok(found) => return Ok(found),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(format!(
-                    "only root may read {root}/events; run as root, or let your group read it"
+                    "only root can read {root}/events; run flightline as root, or give your group read permission"
                 ));
             }
             Err(_) => mounted |= events.is_dir(),
         }
     }
     if mounted {
-        return Err("no such tracepoint; `ls /sys/kernel/tracing/events` shows their groups".into());
+        return Err("unknown tracepoint; `ls /sys/kernel/tracing/events` lists the groups".into());
     }
     if let Ok(own) = detached(MountAttrFlags::MOUNT_ATTR_RDONLY) {
         let root = PathBuf::from(format!("/proc/self/fd/{}/events", own.as_raw_fd()));
         return read(&root.join(group).join(event)).map_err(|_| {
-            "no such tracepoint; mount -t tracefs nodev /sys/kernel/tracing shows which there are".into()
+            "unknown tracepoint; to see the tracepoints, run `mount -t tracefs nodev /sys/kernel/tracing` as root".into()
         });
     }
-    Err("the tracing file system is not mounted; as root: mount -t tracefs nodev /sys/kernel/tracing".into())
+    Err("the tracing file system is not mounted; run `mount -t tracefs nodev /sys/kernel/tracing` as root"
+        .into())
 }
 
 /// Mounts the tracing file system outside of the file tree. The mount ends with its descriptor. Needs CAP_SYS_ADMIN.

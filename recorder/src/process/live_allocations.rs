@@ -10,8 +10,9 @@ impl ProcessState {
     pub(super) fn record_live(&mut self, recording: &mut Recording, now_ns: u64) {
         let (left, untracked) = self.engines.live.take();
         if untracked > 0 {
-            let message =
-                format!("{untracked} sampled allocations more may not have been freed: too many at a time");
+            let message = format!(
+                "{untracked} more sampled allocations were not tracked, because too many were live; some may not have been freed"
+            );
             recording.notice(&message, now_ns);
         }
         self.record_left_allocations(left, now_ns);

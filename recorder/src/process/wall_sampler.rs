@@ -436,8 +436,8 @@ impl Sampler {
     pub fn notice(&mut self) -> Option<String> {
         if self.denied && !std::mem::replace(&mut self.denied_reported, true) {
             return Some(format!(
-                "process {}: not allowed to see where its threads wait, so their waits have no stacks; run flightline as the \
-                 same user, or with CAP_SYS_PTRACE",
+                "process {}: no permission to read stacks of waiting threads, so their waits have no \
+                 stacks; run flightline as the same user, or with CAP_SYS_PTRACE",
                 self.pid
             ));
         }

@@ -116,7 +116,7 @@ pub fn record(
         && let Err(error) = drain.attach_again(child.id())
     {
         // The kernel removes the events of a program that changes its user.
-        say(&format!("{error}; the program runs on unrecorded"));
+        say(&format!("{error}; the program continues without being recorded"));
     }
     let outcome = supervise(&mut child, &mut drain, &signals, recorded.wait_for_children, say);
     // From now on, a signal shortens the wait for symbols and readers; if the program still runs, the signal
@@ -128,7 +128,7 @@ pub fn record(
     }
     let outcome = match outcome {
         Outcome::Stopped => {
-            say(&format!("recording stopped: {report}; the program runs on"));
+            say(&format!("recording stopped: {report}; the program continues"));
             outlive(&mut child, &signals)
         }
         other => other,
@@ -225,7 +225,7 @@ fn supervise(
         {
             if !wait_for_children && (drain.any_alive() || unjoined_children::any(drain.session_dir())) {
                 say(
-                    "processes that the program left behind run on unrecorded; --wait records until they end",
+                    "child processes of the program are still running and are no longer recorded; use --wait to record until they end",
                 );
             }
             return Outcome::Ended(status);

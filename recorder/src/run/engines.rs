@@ -42,7 +42,8 @@ pub fn list() -> Vec<Availability> {
         (
             engine::ITIMER,
             "itimer",
-            "one CPU-time timer per process, its signal to a thread that runs; right for the process, not for each thread",
+            "one CPU-time timer per process, whose signal goes to a running thread; accurate for the \
+             process, not for each thread",
         ),
     ];
     engines
@@ -50,7 +51,7 @@ pub fn list() -> Vec<Availability> {
         .map(|(code, name, about)| {
             if code == engine::ITIMER && kernel_before(6, 4) {
                 let refused =
-                    "needs Linux 6.4: before, the signal goes to the main thread and ends its waits";
+                    "needs Linux 6.4; before, the signal goes to the main thread and interrupts its waits";
                 return Availability { name, about, refused: Some(refused.into()), limited: None };
             }
             let refused = match probe(code, 10_000_000, 100) {
@@ -69,22 +70,22 @@ pub fn tracepoint_options() -> Vec<Availability> {
     let options = [
         (
             "--off-cpu",
-            "each time that a thread waits or is preempted: where, in which state, for how long; =MIN shortest",
+            "off-CPU intervals of threads: stack, state and duration; =MIN sets the minimum",
             OffCpuSettings::default(),
         ),
         (
             "--wakeups",
-            "with --off-cpu: the thread that wakes it, and how long it then waits for a processor",
+            "with --off-cpu: the waker, and how long the woken thread waits for a CPU",
             OffCpuSettings { wakeups: true, ..OffCpuSettings::default() },
         ),
         (
             "--syscall-io",
-            "system calls that read, write, sync, connect or accept, of any process; =MIN shortest call",
+            "system calls that read, write, sync, connect or accept, of any process; =MIN sets the minimum",
             OffCpuSettings { calls: Some(Duration::ZERO), ..none.clone() },
         ),
         (
             "--block-io",
-            "requests to block devices; =MIN shortest request",
+            "requests to block devices; =MIN sets the minimum",
             OffCpuSettings { block: Some(Duration::ZERO), ..none.clone() },
         ),
         (
@@ -117,7 +118,7 @@ pub fn check(engine: Engine, period: Duration) -> Result<(), Error> {
         (found, _) if found == code => Ok(()),
         (_, errno) => Err(Error::Unavailable {
             name: "engine",
-            problem: format!("{}; --engine auto takes one that works", explain(code, errno)),
+            problem: format!("{}; use --engine auto to select one that works", explain(code, errno)),
         }),
     }
 }
@@ -144,7 +145,9 @@ fn explain(code: u32, errno: i32) -> String {
         Errno::EINVAL => {
             format!("{}: the kernel is older than 5.13 or has no software events", reason.desc())
         }
-        Errno::ENOSYS => format!("{}: not in this kernel, or filtered (containers)", reason.desc()),
+        Errno::ENOSYS => {
+            format!("{}: this kernel lacks it, or a seccomp filter (container) blocks it", reason.desc())
+        }
         _ => reason.desc().to_owned(),
     }
 }

@@ -197,7 +197,7 @@ impl Builder {
             repository.check()?;
         }
         if flightline_capture::is_active() || preloaded() {
-            let source = std::io::Error::other("it is being recorded already");
+            let source = std::io::Error::other("it is already being recorded");
             return Err(Error::Io { doing: "record this process".into(), source });
         }
         let stop = Arc::new(AtomicBool::new(false));
@@ -424,7 +424,7 @@ fn read_ready(reader: &OwnedFd) -> std::io::Result<PathBuf> {
     let mut line = String::new();
     BufReader::new(std::fs::File::from(reader.try_clone()?)).read_line(&mut line)?;
     match line.trim_end() {
-        "" => Err(std::io::Error::other("it ended at once")),
+        "" => Err(std::io::Error::other("it exited immediately")),
         text => match text.strip_prefix('!') {
             Some(why) => Err(std::io::Error::other(why.to_owned())),
             None => Ok(PathBuf::from(text)),

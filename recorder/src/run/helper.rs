@@ -82,9 +82,9 @@ fn have_join(program: &Program, drain: &mut Drain, signals: &Signals) -> Result<
     let name = format!("{} ({})", found.name, found.pid);
     match found.condition {
         Condition::Waiting => {}
-        Condition::Recorded(_) => return Err(wrong(format!("{name} is being recorded already"))),
+        Condition::Recorded(_) => return Err(wrong(format!("{name} is already being recorded"))),
         Condition::Deaf => {
-            return Err(wrong(format!("{name} takes no commands; start it with FLIGHTLINE=dormant")));
+            return Err(wrong(format!("{name} does not accept commands; start it with FLIGHTLINE=dormant")));
         }
         Condition::NotLoaded => return Err(wrong(format!("{name} was started without libflightline.so"))),
     }

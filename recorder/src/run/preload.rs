@@ -41,8 +41,8 @@ pub fn find(embedded: &[u8]) -> Result<PathBuf, Error> {
     Err(Error::Unavailable {
         name: NAME,
         problem: format!(
-            "not found next to {} nor in ../lib/flightline or ../lib; build it with \
-             `cargo build -p flightline-preload` or name it in {ENV}",
+            "not found next to {}, in ../lib/flightline or in ../lib; build it with `cargo build -p \
+             flightline-preload`, or set {ENV} to its path",
             exe.display()
         ),
     })

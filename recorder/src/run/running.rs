@@ -44,7 +44,7 @@ impl Chosen {
                         chosen.refused.push(Error::Unavailable {
                             name: "pid",
                             problem: format!(
-                                "{} ({pid}) is being recorded already; see `flightline ctl`",
+                                "{} ({pid}) is already being recorded; control that recording with `flightline ctl`",
                                 found.name
                             ),
                         })
@@ -97,7 +97,7 @@ impl Chosen {
             true => Error::Unavailable {
                 name: "pid",
                 problem: match pids {
-                    [pid] => format!("there is no process {pid}"),
+                    [pid] => format!("process {pid} does not exist"),
                     _ => format!("all {} processes ended before they were recorded", pids.len()),
                 },
             },
@@ -174,7 +174,7 @@ pub fn record_running(
                 say(&format!("{} recorded", processes(recorded)));
             }
             if chosen.gone > 0 {
-                say(&format!("{} had ended already", processes(chosen.gone)));
+                say(&format!("{} had already ended", processes(chosen.gone)));
             }
             chosen.say_refused(say);
         }

@@ -79,13 +79,15 @@ impl Service {
             let checked = labels::parse(label);
             checked.map_err(|problem| Error::Setting { name: "label", problem })?;
         }
-        let none = || io::Error::new(io::ErrorKind::NotFound, "set FLIGHTLINE_BIN to the flightline program");
+        let none = || {
+            io::Error::new(io::ErrorKind::NotFound, "not found; set FLIGHTLINE_BIN to the path of flightline")
+        };
         let doing = || "start an agent of the profiling service".to_owned();
         let program = guard::find_program(self.program.as_deref());
         let program = program.ok_or_else(|| Error::Io { doing: doing(), source: none() })?;
         if guard::library().is_some() || JOINED.swap(true, Ordering::Relaxed) {
             let source = io::Error::other(
-                "it has joined, or libflightline.so is loaded, which joins by FLIGHTLINE_JOIN",
+                "it has already joined, or libflightline.so is loaded, which joins with FLIGHTLINE_JOIN",
             );
             return Err(Error::Io { doing: doing(), source });
         }

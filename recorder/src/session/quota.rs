@@ -55,9 +55,9 @@ impl Session {
             Ok(fs) if fs.blocks_available() < fs.blocks() / 4 => {
                 let (all, left) =
                     (mega(fs.blocks(), fs.fragment_size()), mega(fs.blocks_available(), fs.fragment_size()));
-                format!("{dir} has {left} of {all} MB left (in a container, --shm-size makes it larger)")
+                format!("{dir} has {left} of {all} MB left; in a container, increase it with --shm-size")
             }
-            _ => "they start and exit faster than the recorder frees their memory".to_owned(),
+            _ => "processes start and exit faster than the recorder frees their memory".to_owned(),
         };
         format!("some programs are not recorded (the last line has their number): {full}")
     }

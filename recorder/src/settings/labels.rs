@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<Label, String> {
     let (name, value) = (name.trim(), value.trim());
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     if name.is_empty() || name.len() > MAX_TEXT[0] || !name.chars().all(fits) {
-        return Err(format!("{name:?} is not a name of letters, digits and . _ - /, at most 63"));
+        return Err(format!("{name:?} is not a valid name; use at most 63 letters, digits and . _ - /"));
     }
     if value.len() > MAX_TEXT[1] || value.chars().any(|c| c.is_control() || c == ',') {
         return Err(format!("the value of {name} has more than 1024 bytes, commas or control characters"));

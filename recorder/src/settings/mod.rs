@@ -58,7 +58,7 @@ impl Spans {
             "off" => Ok(Spans::Off),
             "sampled" => Ok(Spans::Sampled),
             "all" => Ok(Spans::All),
-            _ => Err(format!("{text:?} is none of sampled, all, off")),
+            _ => Err(format!("{text:?} is not sampled, all or off")),
         }
     }
 
@@ -174,7 +174,7 @@ impl Settings {
         let nothing = !self.recordable_from_outside() && self.off_cpu.is_none();
         match self.unseen_from_outside() {
             Some(problem) if !others && (nothing || !self.best_effort) => wrong(problem),
-            None if nothing && !others => wrong("nothing to record is selected".into()),
+            None if nothing && !others => wrong("no events selected".into()),
             unseen => {
                 unseen.iter().for_each(|notice| say(notice));
                 Ok(())
@@ -286,11 +286,11 @@ impl Settings {
         let range = Duration::from_millis(1)..=Duration::from_secs(1);
         hold(range.contains(&wall), "event", || format!("wall@{}", between(wall, &range)))?;
         hold(self.cpu.engine != Engine::ProcessTimer, "event", || {
-            "itimer does not tell how long each thread ran, which wall needs: record cpu or ctimer with wall"
+            "itimer does not measure the CPU time of threads, which wall needs; record cpu or ctimer with wall"
                 .into()
         })?;
         hold(self.cpu.aggregate.is_none(), "aggregate", || {
-            "does not go with wall, whose events look the same".into()
+            "cannot be combined with wall, because both write the same event type".into()
         })
     }
 

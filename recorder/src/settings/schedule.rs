@@ -64,7 +64,7 @@ impl FromStr for Trigger {
             Signal::SIGUSR1 | Signal::SIGUSR2 | Signal::SIGHUP | Signal::SIGCONT | Signal::SIGURG => {
                 Ok(Trigger::Signal(signal))
             }
-            _ => Err(format!("{name} has a meaning of its own; take USR1 or USR2")),
+            _ => Err(format!("{name} has another meaning; use USR1 or USR2")),
         }
     }
 }

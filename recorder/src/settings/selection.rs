@@ -26,7 +26,9 @@ impl ThreadSelection {
                 Some(ids) => selection.ids.extend(ids),
                 None => selection.names.push(Regex::new(text).map_err(|_| Error::Setting {
                     name: "threads",
-                    problem: format!("{text:?} is neither thread ids, as 17,20-30, nor a regular expression"),
+                    problem: format!(
+                        "{text:?} is neither a list of thread ids, such as 17,20-30, nor a regular expression"
+                    ),
                 })?),
             }
         }

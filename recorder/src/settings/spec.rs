@@ -21,40 +21,40 @@ pub struct EngineHelp {
 pub const ENGINES: &[EngineHelp] = &[
     EngineHelp {
         name: "cpu",
-        interval: "CPU time between samples, 10ms; or a rate, 99hz",
-        about: "CPU time of every thread, the best way this kernel allows",
+        interval: "CPU time between samples, such as 10ms; or a rate, such as 99hz",
+        about: "CPU time of every thread, by the best engine that works on this machine",
     },
     EngineHelp { name: "ctimer", interval: "as cpu", about: "CPU time by a timer per thread" },
     EngineHelp {
         name: "itimer",
-        interval: "as cpu, of all threads together",
-        about: "CPU time by one timer per process, sampled in whichever thread runs",
+        interval: "like cpu, for all threads together",
+        about: "CPU time by one timer per process, sampled in the running thread",
     },
     EngineHelp {
         name: "wall",
-        interval: "time between looks, 50ms",
+        interval: "time between samples, such as 50ms",
         about: "all threads, running or not, with their state",
     },
     EngineHelp {
         name: "alloc",
-        interval: "mean bytes between samples, 512k",
-        about: "malloc and its relatives, mmap, mremap, sbrk, sampled by bytes",
+        interval: "mean bytes between samples, such as 512k",
+        about: "malloc and similar functions, mmap, mremap and sbrk, sampled by bytes",
     },
     EngineHelp { name: "live", interval: "as alloc", about: "allocations that are never freed" },
     EngineHelp {
         name: "lock",
-        interval: "shortest wait, 1ms",
+        interval: "minimum wait, such as 1ms",
         about: "waiting for mutexes, rwlocks, condition variables, futexes",
     },
     EngineHelp {
         name: "io",
-        interval: "shortest call, 10ms",
+        interval: "minimum duration of a call, such as 10ms",
         about: "slow reads and writes of files and sockets",
     },
     EngineHelp { name: "throw", interval: "none", about: "C++ exceptions and Rust panics" },
     EngineHelp {
         name: "metrics",
-        interval: "time between readings, 1s",
+        interval: "time between readings, such as 1s",
         about: "load, memory, context switches, containers, network",
     },
 ];
@@ -109,7 +109,11 @@ impl Settings {
         let time = |default: Duration| interval.map_or(Ok(default), units::duration).map_err(wrong);
         let size = || interval.map_or(Ok(ALLOC), units::bytes).map_err(wrong).map(|bytes| bytes.max(1));
         match name {
-            "" => return Err(wrong("no name; `flightline list` shows what there is".into())),
+            "" => {
+                return Err(wrong(
+                    "the name is missing; `flightline list` shows the engines and events".into(),
+                ));
+            }
             "cpu" | "ctimer" | "itimer" => {
                 self.cpu.enabled = true;
                 match name {
@@ -155,7 +159,7 @@ impl Settings {
         let wrong =
             |problem: String| Error::Setting { name: "trace", problem: format!("{text:?}: {problem}") };
         let Some((function, threshold)) = text.rsplit_once(':') else {
-            return Err(wrong("give function:threshold, as parse_query:10ms".into()));
+            return Err(wrong("give FUNCTION:TIME, such as parse_query:10ms".into()));
         };
         let threshold = units::duration(threshold).map_err(wrong)?;
         self.calls.trace.push(Trace { function: function.to_owned(), threshold });

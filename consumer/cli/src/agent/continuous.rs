@@ -41,7 +41,7 @@ fn always(process: &Process, rate: f64, link: &Link) {
     let folder = match super::scratch::folder() {
         Ok(folder) => folder,
         Err(error) => {
-            return say(&format!("cannot make a directory for what is recorded all the time: {error}"));
+            return say(&format!("cannot create a directory for the continuous recording: {error}"));
         }
     };
     let mut sent = HashSet::new();
@@ -87,7 +87,7 @@ fn always(process: &Process, rate: f64, link: &Link) {
         }
         if !std::mem::replace(&mut told, true) {
             let why = last_words(&fs::read(folder.path().join(WORDS)).unwrap_or_default());
-            say(&format!("{} ({}) is not recorded all the time: {why}", process.name, process.pid));
+            say(&format!("{} ({}): continuous recording failed: {why}", process.name, process.pid));
         }
         let until = Instant::now() + PAUSE;
         while !over() && Instant::now() < until {
@@ -128,7 +128,7 @@ const WORDS: &str = "words";
 
 fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Child, String> {
     let said = File::create(folder.join(WORDS));
-    let said = said.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
+    let said = said.map_err(|error| format!("cannot store the recorder's messages: {error}"))?;
     let mut command = own()?;
     command.args(["record", "-p", &process.pid.to_string(), "--rate", &rate.to_string()]);
     command.args(["--agent", &std::process::id().to_string()]);
@@ -145,7 +145,7 @@ fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Ch
         MOST,
     ]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-    command.spawn().map_err(|error| format!("cannot run our own command: {error}"))
+    command.spawn().map_err(|error| format!("cannot start flightline: {error}"))
 }
 
 /// Sends finished chunks that the service does not have, oldest first.

@@ -109,7 +109,7 @@ impl Link {
                     }
                     self.state().away = matches!(refused, Refused::Unreachable(_));
                     if !told_away && !matches!(refused, Refused::Status(404, _)) {
-                        say(&format!("{refused} Trying again until it is there."));
+                        say(&format!("{refused} Retrying until it is available."));
                         told_away = true;
                     }
                     sleep(jittered(pause));
@@ -171,7 +171,7 @@ impl Link {
         let answer = self.client.answer::<Welcome>(response);
         let welcome = answer.map_err(|error| Refused::Unreachable(error.to_string()))?;
         if !is_id(&welcome.target) {
-            return Err(Refused::Unreachable("What answers is no profiling service.".into()));
+            return Err(Refused::Unreachable("The server is not a profiling service.".into()));
         }
         Ok(welcome)
     }
@@ -267,7 +267,7 @@ impl Link {
                 state.known.clone().filter(|_| !state.forgotten)
             };
             let refused = match known {
-                None => Refused::Unreachable("The service has not let us in.".into()),
+                None => Refused::Unreachable("The service refused access.".into()),
                 Some(known) => {
                     let (body, length) = match body() {
                         Ok(body) => body,

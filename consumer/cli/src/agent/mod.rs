@@ -36,6 +36,7 @@ use flightline_recorder::{Error, find_preload_library, settings::labels};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::help;
 use crate::record::{EMBEDDED, say};
 use crate::remote::client::Client;
 use crate::signals::Signals;
@@ -46,16 +47,19 @@ use process::Process;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline agent --join http://127.0.0.1:7070 -- ./server            start a program that can then be profiled in every mode
-  flightline agent --join http://127.0.0.1:7070 -p redis-server        what runs already: CPU and off-CPU time
-  flightline agent --continuous -p nginx                               and all the time at 19 Hz: what was it doing at 14:03?
+  flightline agent --join http://127.0.0.1:7070 -- ./server            start a program; all modes are available
+  flightline agent --join http://127.0.0.1:7070 -p redis-server        a running program: CPU and off-CPU time
+  flightline agent --continuous -p nginx                               also record continuously, at 19 Hz
   flightline agent --join https://prof:7070 --token-file token --label zone=eu-1 -- ./server
-  LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   starts one itself
+  LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   the program starts an agent
 
-What the processes start joins, too, each process by itself (--no-children). The program is preloaded and waits to be recorded: it gets no thread, descriptor or connection. All talking is done by this \
-process, which comes to the service and asks for commands. Service, token, certificates and the rate of --continuous are also \
-taken from FLIGHTLINE_JOIN, FLIGHTLINE_JOIN_TOKEN_FILE, FLIGHTLINE_JOIN_CA_FILE and FLIGHTLINE_JOIN_RATE. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 \
-when all have ended.";
+Child processes join the service as separate targets, except with --no-children. The agent connects to \
+the service and polls it for commands; the program gets no thread, descriptor or connection. The \
+variables FLIGHTLINE_JOIN, FLIGHTLINE_JOIN_TOKEN_FILE, FLIGHTLINE_JOIN_CA_FILE and FLIGHTLINE_JOIN_RATE \
+set the service, token, certificates and the rate of --continuous.
+
+Exit status: that of the program; 126 or 127 if the program cannot be run; with -p, 0 when all processes \
+have ended.";
 
 /// Environment variables of an agent. They are removed for the program, which would otherwise start an agent
 /// of its own.
@@ -78,12 +82,15 @@ pub struct AgentArgs {
     join: String,
     /// File whose first line is the service's token
     #[arg(long, value_name = "FILE", env = JOIN[1], value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     token_file: Option<PathBuf>,
     /// Trust these certificates (PEM) for TLS instead of the usual authorities
     #[arg(long, value_name = "FILE", env = JOIN[2], value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = help::SECURITY)]
     ca_file: Option<PathBuf>,
     /// If no thread accepts the command to start a run, interrupt a wait of the program
     #[arg(long)]
+    #[arg(help_heading = help::ADVANCED)]
     interrupt: bool,
     /// Label of the process, such as zone=eu-1 or role=jobmanager; repeatable. Service and container are
     /// detected
@@ -159,7 +166,7 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     let status = wait(&mut child, &signals, &mut crew)?;
     let why = ended(status);
     crew.end(
-        |pid| if pid == root { &why } else { "its agent was ended, with the program that started it" },
+        |pid| if pid == root { &why } else { "its agent ended together with the program that started it" },
         false,
     );
     Ok(match (status.code(), status.signal()) {
@@ -182,7 +189,7 @@ fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::R
         }
         crew.look(None);
     }
-    crew.end(|_| "its agent was ended", true);
+    crew.end(|_| "its agent was stopped", true);
     Ok(0)
 }
 
@@ -240,14 +247,16 @@ impl<'a> Crew<'a> {
         for pid in self.family.grown(&roots) {
             if self.members.len() > MOST {
                 if !std::mem::replace(&mut self.told, true) {
-                    say(&format!("more than {MOST} processes have been started; those beyond do not join"));
+                    say(&format!(
+                        "more than {MOST} child processes are running; the others do not join the service"
+                    ));
                 }
                 break;
             }
             if let Ok(process) = self.args.process(pid)
                 && let Err(error) = self.join(process)
             {
-                say(&format!("process {pid} does not join: {error}"));
+                say(&format!("process {pid} cannot join the service: {error}"));
             }
         }
     }
@@ -278,14 +287,14 @@ impl Joined {
         let link = Arc::new(Link::new(Arc::clone(client), Arc::clone(&process)));
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let (talking, working) = (Arc::clone(&link), Arc::clone(&link));
-        thread("agent").spawn(move || talking.talk()).context("cannot begin a thread")?;
-        thread("runs").spawn(move || working.work()).context("cannot begin a thread")?;
+        thread("agent").spawn(move || talking.talk()).context("cannot start a thread")?;
+        thread("runs").spawn(move || working.work()).context("cannot start a thread")?;
         if let Some(rate) = continuous {
             let (of, link) = (Arc::clone(&process), Arc::clone(&link));
             link.record_always(true);
             thread("continuous")
                 .spawn(move || continuous::record(&of, rate, &link))
-                .context("cannot begin a thread")?;
+                .context("cannot start a thread")?;
         }
         Ok(Self { process, link })
     }
@@ -294,7 +303,7 @@ impl Joined {
 /// Parses samples per second.
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse::<f64>().ok().filter(|rate| (1.0..=1000.0).contains(rate));
-    rate.ok_or_else(|| "give 1 to 1000 samples a second".into())
+    rate.ok_or_else(|| "give 1 to 1000 samples per second".into())
 }
 
 /// Starts the program, preloaded and in standby.
@@ -328,7 +337,7 @@ fn ended(status: ExitStatus) -> String {
         (None, Some(signal)) => {
             let name = Signal::try_from(signal)
                 .map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned());
-            format!("it was ended by {name}")
+            format!("it was killed by {name}")
         }
         (None, None) => "it has ended".into(),
     }

@@ -87,9 +87,7 @@ impl Orders {
             Ok(numbered) => numbered.command,
             // A command of another version; later ones are still processed.
             Err(error) => {
-                return run.map(|run| {
-                    (run, format!("This agent does not understand what it is asked for: {error}."))
-                });
+                return run.map(|run| (run, format!("This agent does not understand the command: {error}.")));
             }
         };
         match command {
@@ -128,12 +126,12 @@ impl Orders {
     /// another.
     fn no_room(&self) -> Option<String> {
         if self.over {
-            return Some("The process has ended, or its agent.".into());
+            return Some("The process or its agent has ended.".into());
         }
         let mut all = self.line.iter().map(|(_, running)| running).chain(&self.current);
         match all.find(|running| !running.is_ending()) {
-            Some(other) => Some(format!("The agent still records run {}.", other.run)),
-            None if self.line.len() >= IN_LINE => Some("The agent still ends other runs.".into()),
+            Some(other) => Some(format!("The agent is still recording run {}.", other.run)),
+            None if self.line.len() >= IN_LINE => Some("The agent is still finishing other runs.".into()),
             None => None,
         }
     }
@@ -267,7 +265,7 @@ mod tests {
     fn second_run_is_rejected_while_one_records() {
         let mut orders = Orders::default();
         orders.take(start(1, "a"));
-        let sentence = Some(("b".to_owned(), "The agent still records run a.".to_owned()));
+        let sentence = Some(("b".to_owned(), "The agent is still recording run a.".to_owned()));
         assert_eq!(orders.take(start(2, "b")), sentence, "not begun yet");
         let (_, a) = orders.next().unwrap();
         assert!(orders.take(start(3, "c")).is_some());

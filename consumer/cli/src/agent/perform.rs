@@ -39,7 +39,7 @@ const FILE: &str = "run.jfr";
 pub fn perform(work: &Work, link: &Link, process: &Process, running: &Running) {
     let run = Run { work, link, process, running };
     let recorded = super::scratch::folder();
-    let recorded = recorded.map_err(|error| format!("cannot make a directory for the recording: {error}"));
+    let recorded = recorded.map_err(|error| format!("cannot create a directory for the recording: {error}"));
     let recorded = recorded.and_then(|folder| run.record(folder.path()).map(|message| (folder, message)));
     running.recorded();
     match recorded {
@@ -64,7 +64,7 @@ impl Run<'_> {
     /// Records; returns the message for the delivery.
     fn record(&self, folder: &Path) -> Result<String, String> {
         if self.running.is_stopped() {
-            return Err("It was ended before it began.".into());
+            return Err("The run was cancelled before it started.".into());
         }
         let mut why_outside = String::new();
         if self.work.mode != Mode::OffCpu && self.process.waits() {
@@ -101,14 +101,14 @@ impl Run<'_> {
         if let Condition::Recorded(_) = found.condition {
             // Even a paused recording belongs to another user of the command.
             return Err(format!(
-                "{} ({pid}) is being recorded already; `flightline ctl -p {pid} stop` ends that",
+                "{} ({pid}) is already being recorded; stop that recording with `flightline ctl -p {pid} stop`",
                 found.name
             ));
         }
         // The recorder switches to the program's user, so that user must be able to write to the directory.
         if nix::unistd::geteuid().is_root() && found.owner.0 != 0 {
             chown(folder, Some(found.owner.0), Some(found.owner.1))
-                .map_err(|error| format!("cannot give the program's user a directory: {error}"))?;
+                .map_err(|error| format!("cannot create a directory for the program's user: {error}"))?;
         }
         let mut command = own()?;
         command.args(["ctl", "--json", "-p", &pid.to_string(), "start"]);
@@ -118,7 +118,7 @@ impl Run<'_> {
             command.arg("--interrupt");
         }
         let output = command.stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("cannot run our own command: {error}"))?;
+        let output = output.map_err(|error| format!("cannot start flightline: {error}"))?;
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
         if answer["ok"] != true {
             let said = answer["error"].as_str().map(str::to_owned);
@@ -127,14 +127,14 @@ impl Run<'_> {
         let recorder = answer["recorder"].as_u64().and_then(|pid| u32::try_from(pid).ok());
         match recorder {
             Some(pid) => Ok(Recorder::Apart { pid, since: started(pid) }),
-            None => Err("another recording of it was begun at the same time".into()),
+            None => Err("another recording of the process started at the same time".into()),
         }
     }
 
     /// Records through the kernel, with the recorder as a child.
     fn outside(&self, folder: &Path) -> Result<Recorder, String> {
         let words = File::create(folder.join("words"));
-        let words = words.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
+        let words = words.map_err(|error| format!("cannot store the recorder's messages: {error}"))?;
         let mut command = own()?;
         command.args(["record", "-p", &self.process.pid.to_string(), "--outside"]);
         command.args(["--agent", &std::process::id().to_string()]);
@@ -144,7 +144,7 @@ impl Run<'_> {
         }
         command.args(self.options());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
-        let child = command.spawn().map_err(|error| format!("cannot run our own command: {error}"))?;
+        let child = command.spawn().map_err(|error| format!("cannot start flightline: {error}"))?;
         Ok(Recorder::Child(child))
     }
 
@@ -181,7 +181,7 @@ impl Run<'_> {
             }
             if Instant::now() > until + COMPLETING {
                 recorder.kill();
-                return Err("the recorder does not end".into());
+                return Err("the recorder does not exit".into());
             }
             sleep(LOOK);
         };
@@ -190,7 +190,7 @@ impl Run<'_> {
             Ok(file) if well && file.len() > 0 => Ok(notices(&words)),
             _ if matches!(recorder, Recorder::Child(_)) => Err(last_words(&words)),
             Ok(_) => Err("the recording is empty".into()),
-            Err(error) => Err(format!("there is no recording: {error}")),
+            Err(error) => Err(format!("cannot open the recording: {error}")),
         }
     }
 }
@@ -254,7 +254,7 @@ fn recording(path: &Path) -> io::Result<File> {
     if is.is_file() && is.uid() == folder.uid() {
         return Ok(file);
     }
-    Err(io::Error::other("what stands in its place is not the recorder's"))
+    Err(io::Error::other("the file was not written by the recorder"))
 }
 
 /// Returns the mode that is actually recorded and why, from the recorder's status; empty if it is the
@@ -265,9 +265,11 @@ fn effective(mode: Mode, status: &Value, why_outside: &str, without_perf: &str) 
     }
     let engine = status["engine"].as_str().unwrap_or_default();
     let timers = format!(
-        "Timers sample it, at most as often as the kernel's clock ticks: perf events are not to be had, {without_perf}."
+        "Timers sample the CPU time, at most at the frequency of the kernel's clock tick, because perf \
+         events are not available: {without_perf}."
     );
-    let unseen = "The kernel's part of stacks may not be seen here; kernel.perf_event_paranoid of 1 or less permits it.";
+    let unseen =
+        "Kernel stacks are not permitted here; set kernel.perf_event_paranoid to 1 or less to include them.";
     let (effective, why) = match engine {
         "timer" => ("CPU (timer)", timers.as_str()),
         _ if engine.starts_with("perf-user") => ("CPU (kernel not seen)", unseen),
@@ -286,7 +288,7 @@ fn effective(mode: Mode, status: &Value, why_outside: &str, without_perf: &str) 
 
 pub fn own() -> Result<Command, String> {
     let program: PathBuf =
-        std::env::current_exe().map_err(|error| format!("cannot find our own command: {error}"))?;
+        std::env::current_exe().map_err(|error| format!("cannot find the flightline program: {error}"))?;
     // If the executable was replaced while running, use its successor of the same name.
     let program = match program.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
         Some(path) if !program.exists() => PathBuf::from(path),
@@ -311,7 +313,7 @@ fn lines(text: &[u8]) -> Vec<String> {
 
 /// Returns the last line of a recorder's output.
 pub fn last_words(text: &[u8]) -> String {
-    lines(text).pop().unwrap_or_else(|| "the recorder ended without a word".into())
+    lines(text).pop().unwrap_or_else(|| "the recorder exited without a message".into())
 }
 
 /// Returns the lines before the closing line of a successful recorder.
@@ -333,7 +335,7 @@ mod tests {
         assert_eq!(of(Mode::Cpu, "perf", ""), Default::default());
         assert_eq!(of(Mode::Cpu, "perf from outside", ""), Default::default());
         let table = [
-            ("timer", "", "CPU (timer)", "not to be had, for a reason."),
+            ("timer", "", "CPU (timer)", "not available: for a reason."),
             ("perf-user with timer", "", "CPU (kernel not seen)", "perf_event_paranoid"),
             (
                 "perf from outside without stacks of the kernel",
@@ -371,7 +373,7 @@ mod tests {
         );
         assert_eq!(
             (notices(b""), last_words(b"")),
-            (String::new(), "the recorder ended without a word".into())
+            (String::new(), "the recorder exited without a message".into())
         );
         assert!(last_words(&vec![b'x'; 1 << 20]).len() <= LONGEST_WORDS as usize);
     }

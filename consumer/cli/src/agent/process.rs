@@ -41,7 +41,7 @@ impl Process {
     /// # Errors
     /// Returns an error if there is no process with this PID.
     pub fn of(pid: u32, given: &[(String, String)], interrupt: bool, alone: bool) -> Result<Self, Error> {
-        let none = || Error::Unavailable { name: "pid", problem: format!("there is no process {pid}") };
+        let none = || Error::Unavailable { name: "pid", problem: format!("process {pid} does not exist") };
         let started = started(pid).ok_or_else(none)?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| none())?;
         let labels = labels::process_labels(pid, comm.trim_end(), given);
@@ -126,10 +126,10 @@ impl Process {
 
     /// Returns an error with the reason if it cannot be recorded from within.
     fn within(&self) -> Result<(), String> {
-        let start = "start it by `flightline agent -- PROGRAM`";
+        let start = "start it with `flightline agent -- PROGRAM`";
         match control::find(self.pid).map_err(|error| error.to_string())?.condition {
             control::Condition::Waiting | control::Condition::Recorded(_) => Ok(()),
-            control::Condition::Deaf => Err(format!("it takes no commands; {start}")),
+            control::Condition::Deaf => Err(format!("it does not accept commands; {start}")),
             control::Condition::NotLoaded => Err(format!("it was started without libflightline.so; {start}")),
         }
     }
@@ -139,14 +139,14 @@ impl Process {
         let status = read(&format!("/proc/{}/status", self.pid));
         let filter = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
         if filter.is_some_and(|mode| mode.trim() != "0") {
-            return "as a seccomp filter is set up for the program, which may end it for asking (containers have one)".into();
+            return "the program has a seccomp filter (as in containers), which could kill it for the attempt".into();
         }
         let level = read("/proc/sys/kernel/perf_event_paranoid");
         match level.parse::<i32>() {
             Ok(level) if level > 1 => format!(
-                "as kernel.perf_event_paranoid is {level}; 1 or less permits them, or CAP_PERFMON for the program"
+                "kernel.perf_event_paranoid is {level}; set it to 1 or less, or give the program CAP_PERFMON"
             ),
-            _ => "as this kernel is older than 5.19 or refuses them".into(),
+            _ => "this kernel is older than 5.19 or refuses them".into(),
         }
     }
 
@@ -187,7 +187,7 @@ pub fn outside() -> Result<(), String> {
     match (refused("perf"), refused("perf-user")) {
         (Some(None), _) | (_, Some(None)) => Ok(()),
         (_, Some(Some(why))) => Err(why.clone()),
-        _ => Err("perf events are not known here".into()),
+        _ => Err("perf events are not available here".into()),
     }
 }
 

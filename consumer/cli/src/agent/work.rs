@@ -64,23 +64,23 @@ impl Work {
     /// Returns the reason if the recorder would reject the request.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=LONGEST).contains(&self.duration) {
-            return Err(format!("A run lasts 1 to {LONGEST} seconds."));
+            return Err(format!("The duration of a run must be between 1 and {LONGEST} seconds."));
         }
         if self.engines.len() > MOST_ENGINES {
-            return Err(format!("At most {MOST_ENGINES} engines can be recorded at once."));
+            return Err(format!("At most {MOST_ENGINES} engines can be recorded at the same time."));
         }
         if self.mode == Mode::OffCpu && self.interval.is_some() {
-            return Err("OFF_CPU has no interval: each time that a thread is off the CPU is recorded.".into());
+            return Err("OFF_CPU has no interval: it records every off-CPU interval.".into());
         }
         for word in self.interval.iter().chain(&self.engines) {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"@.-_:/=".contains(&byte);
             let good = (1..=LONGEST_WORD).contains(&word.len()) && word.bytes().all(plain);
             if !good || word.starts_with('-') {
-                return Err("An interval is like 10ms or 512k, an engine like alloc@512k.".into());
+                return Err("Give an interval such as 10ms or 512k, and an engine such as alloc@512k.".into());
             }
         }
         if self.interval.as_ref().is_some_and(|interval| interval.contains('@')) {
-            return Err("An interval is like 10ms or 512k.".into());
+            return Err("Give an interval such as 10ms or 512k.".into());
         }
         // The recorder's own parser decides.
         let mut settings = Settings::default().without_engines();

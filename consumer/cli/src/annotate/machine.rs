@@ -44,17 +44,16 @@ pub(super) struct Instruction {
 pub(super) fn read(function: &Annotated, symbolizer: &mut Symbolizer) -> Result<Machine> {
     let name = plain(&function.name);
     let Some(recorded) = &function.file else {
-        bail!("--asm: {name} has no machine code that the recording knows the file of");
+        bail!("--asm: the recording does not contain the file with the machine code of {name}");
     };
     if function.addresses.is_empty() {
         bail!(
-            "--asm: the recording has no addresses of {name}, as frames with debug information have source lines instead; record \
-             with `flightline record --addresses`"
+            "--asm: the recording has source lines instead of addresses for {name}; record with `flightline record --addresses`"
         );
     }
     let Some((file, ranges)) = symbolizer.code(&recorded.path, &recorded.build_id, &function.name) else {
         bail!(
-            "--asm: {} with build id {} was not found; give the file with --file",
+            "--asm: {} with build id {} not found; give the file with --file",
             plain(&recorded.path),
             if recorded.build_id.is_empty() { "none" } else { &recorded.build_id }
         );

@@ -24,14 +24,14 @@ use source::Source;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline annotate parse run.jfr
-  flightline annotate 'libz.so.1`inflate' run.jfr                  of one library
+  flightline annotate 'libz.so.1`inflate' run.jfr                  a function of one library
   flightline annotate java.util.HashMap.get app.jfr --source-path src/main/java
   flightline annotate resize run.jfr -e alloc                      bytes allocated, by line
   flightline record --addresses -o run.jfr -- ./prog; flightline annotate parse run.jfr --asm
 
 Percentages are shares of the function's total. A line's total counts each stack with the line once; its self value counts the stacks \
-that end there. Source files are found at the paths in the debug information of the program or library, or below --source-path. Lines \
-more than 3 away from a sampled one are left out. --asm runs objdump, which is part of binutils.";
+that end there. Source files are found at the paths in the debug information of the program or library, or below --source-path. Lines more than 3 away from a \
+sampled line are omitted. --asm runs objdump, which is part of binutils.";
 
 /// Functions that are annotated at once.
 const MOST_FUNCTIONS: usize = 8;
@@ -201,17 +201,17 @@ fn no_lines(function: &Annotated) -> String {
             "its class file has no line numbers, or it is a native method; compile with `javac -g:source,lines`".into()
         }
         Some(file) if !function.addresses.is_empty() => format!(
-            "no debug information was found for {} (build id {}); compile with -g, or give its debug file with --file or \
-             --debug-dir; --asm shows the machine code",
+            "debug information not found for {} (build id {}); compile with -g, give the debug file with \
+             --file or --debug-dir, or use --asm to show the machine code",
             plain(&file.path),
             if file.build_id.is_empty() { "none" } else { &file.build_id }
         ),
         Some(_) => {
-            "the recording has neither lines nor addresses of it; compile the program with -g, and record with \
-             --aggregate-lines if you use --aggregate"
+            "the recording has neither lines nor addresses for the function; compile the program with \
+             -g, and record with --aggregate-lines if you use --aggregate"
                 .into()
         }
-        None => "the recording does not say which file it is in".into(),
+        None => "the recording does not contain its file".into(),
     };
-    format!("no line numbers of {name}: {reason}")
+    format!("no line numbers for {name}: {reason}")
 }

@@ -62,7 +62,7 @@ fn lines(report: &Report, view: &View, out: &mut dyn Write) -> io::Result<()> {
         (None, [_, _, ..]) => {
             let places: Vec<String> =
                 view.declarations.iter().map(|one| format!("{}:{}", one.file.display(), one.line)).collect();
-            writeln!(out, "lines of several functions with this name: {}", plain(&places.join(", ")))?;
+            writeln!(out, "lines from several functions with this name: {}", plain(&places.join(", ")))?;
         }
         (None, []) if function.is_java => {
             writeln!(
@@ -71,9 +71,7 @@ fn lines(report: &Report, view: &View, out: &mut dyn Write) -> io::Result<()> {
                 plain(&function.class)
             )?;
         }
-        (None, []) => {
-            writeln!(out, "source file: not recorded, and no debug information of the file was found")?
-        }
+        (None, []) => writeln!(out, "source file: not recorded, and debug information not found")?,
     }
     let mut shown: BTreeSet<u32> = function.lines.keys().copied().collect();
     if let Some(source) = &view.source {
@@ -101,7 +99,7 @@ fn lines(report: &Report, view: &View, out: &mut dyn Write) -> io::Result<()> {
     }
     let unknown = function.no_line;
     if unknown.total > 0 {
-        let text = "(line not known)".into();
+        let text = "(unknown line)".into();
         rows.push(Some(Row { total: unknown.total, own: unknown.own, number: "-".into(), text }));
     }
     table(report, function.all.total, ["LINE", "SOURCE"], &rows, out)

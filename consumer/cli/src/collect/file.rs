@@ -108,7 +108,7 @@ impl FilePlace {
         let cannot = || format!("cannot write {}", path.display());
         if existing == Existing::Refuse && path.is_file() {
             bail!(
-                "{0} exists: --append puts more behind it, --force overwrites it, -o names another",
+                "{0} exists: use --append to extend it, --force to overwrite it, or -o to name another file",
                 path.display()
             );
         }
@@ -117,7 +117,7 @@ impl FilePlace {
         options.read(true).write(true).create(true).mode(0o600).truncate(existing == Existing::Overwrite);
         let file = options.open(path).with_context(cannot)?;
         if !file.metadata().with_context(cannot)?.is_file() {
-            bail!("{} is no regular file: flightline relay passes a stream on", path.display());
+            bail!("{} is not a regular file; to forward a stream, use `flightline relay`", path.display());
         }
         if matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) {
             bail!("{}: another recording is being written to it", path.display());
@@ -158,7 +158,7 @@ impl FilePlace {
                     // The previous process was killed while it began the next chunk.
                     break;
                 }
-                bail!("it is no whole recording: flightline repair makes it one");
+                bail!("the recording is incomplete; run `flightline repair` first");
             };
             self.chunk = Some((at, header));
             at += header.size;
@@ -222,7 +222,10 @@ impl FilePlace {
         let Some((base, _)) = self.chunk else { return Err(io::ErrorKind::InvalidInput.into()) };
         let (at, end) = (self.end, self.end + bytes.len() as u64);
         if end + (FILLER + GATE) as u64 > self.len {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk is longer than it said"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a chunk is longer than its header says",
+            ));
         }
         // Write a checkpoint before the header that refers to it, and the header before events that need its
         // constants.

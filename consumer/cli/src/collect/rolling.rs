@@ -119,7 +119,7 @@ impl ChunkSink for RollingPlace {
             self.refused = true;
             let name = self.sink.repository().root.display().to_string();
             if !std::mem::replace(&mut self.told, true) {
-                talk::warning(format_args!("{name}: {error}: the rest of this chunk is not in it"));
+                talk::warning(format_args!("{name}: {error}; the rest of this chunk is missing"));
             }
             // The data written so far remains a valid chunk.
             if before >= LEN as u64 {

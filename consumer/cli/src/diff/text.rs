@@ -21,7 +21,7 @@ pub fn write(args: &DiffArgs, difference: &Difference, by: By, out: &mut dyn Wri
     let changed = |row: &&Row| row.own.delta() != 0.0 || row.total.delta() != 0.0;
     let told: Vec<&Row> = rows.iter().filter(changed).take(args.limit).collect();
     if told.is_empty() {
-        return writeln!(out, "no function changed");
+        return writeln!(out, "no functions changed");
     }
     writeln!(out, "\n{:^27}  {:^27}", "self", "inclusive")?;
     let heading = format!("{:>8} {:>8} {:>8} ", "before", "after", "change");
@@ -36,10 +36,10 @@ pub fn write(args: &DiffArgs, difference: &Difference, by: By, out: &mut dyn Wri
     }
     let left = rows.iter().filter(changed).count().saturating_sub(args.limit);
     if left > 0 {
-        writeln!(out, "{left} more changed (--limit)")?;
+        writeln!(out, "{left} more functions changed (see --limit)")?;
     }
     if rows.iter().any(|row| [row.own, row.total].iter().any(|c| c.noise && c.delta() != 0.0)) {
-        writeln!(out, "~ within {} standard deviations of what chance does", difference.sigmas)?;
+        writeln!(out, "~ within {} standard deviations of sampling noise", difference.sigmas)?;
     }
     Ok(())
 }

@@ -169,36 +169,37 @@ fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome
     let (report, messages) = sender.finish(args.patience);
     let lost = report.failed + report.dropped;
     if report.requests == 0 && lost > 0 {
-        let why = messages.last().map_or("no time was left", String::as_str);
-        bail!("nothing could be sent, {lost} samples and spans are lost: {why}");
+        let why = messages.last().map_or("the time limit was reached", String::as_str);
+        bail!("cannot send; {lost} samples and spans are lost: {why}");
     }
     messages.iter().for_each(talk::warning);
     if report.requests == 0 {
-        talk::warning("there was nothing to send");
+        talk::warning("nothing to send");
         return Ok(outcome);
     }
     let Counts { samples, in_spans, spans, .. } = counts;
     let (requests, retries) = (report.requests, report.retries);
     match target.is_fluentd() {
         true => talk::note(format_args!(
-            "{target}: {} of {samples} samples acknowledged, in {requests} messages; {retries} tries again",
+            "{target}: {} of {samples} samples acknowledged, in {requests} messages; {retries} retries",
             report.sent
         )),
         false => talk::note(format_args!(
-            "{target}: {samples} samples, {in_spans} of them in spans, and {spans} spans in {requests} messages; {retries} tries again"
+            "{target}: {samples} samples, {in_spans} of them in spans, and {spans} spans in {requests} messages; \
+             {retries} retries"
         )),
     }
     tell_left_out(&counts, &collector);
     let beyond = rows.map_or(0, |rows| rows.beyond());
     if beyond > 0 {
         talk::warning(format_args!(
-            "{beyond} samples are of before 1970 or after 2106, which Fluentd's times are not: they came with the first or last one; \
-             their start_time_millis is right"
+            "{beyond} samples are from before 1970 or after 2106, which Fluentd's timestamps cannot \
+             represent; they have the first or last timestamp, and a correct start_time_millis"
         ));
     }
     if lost + report.rejected > 0 {
         talk::warning(format_args!(
-            "not taken: {} samples and spans given up, {} dropped as the queue was full or time was over, {} rejected",
+            "not delivered: {} samples and spans given up, {} dropped because the queue was full or time ran out, {} rejected",
             report.failed, report.dropped, report.rejected
         ));
         return Ok(Outcome::Partial);

@@ -72,7 +72,8 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     if let Some((name, samples)) = offer.left_out.first() {
         let names: Vec<&str> = others.iter().map(String::as_str).collect();
         talk::note(format_args!(
-            "the page has no room for {}: it holds {} events, and {} samples besides those of the first. Draw {samples} samples of {name} with -e {name}",
+            "the page omits {}: it can have {} events, and {} samples in addition to those of the first \
+             event. To draw {samples} samples of {name}, use -e {name}",
             names.join(", "),
             picture::MOST_EVENTS,
             picture::MOST_OTHER_SAMPLES,
@@ -139,12 +140,13 @@ fn can_have_times(args: &FlameArgs, events: &[Event]) -> bool {
     let samples = all.iter().filter_map(|trees| picture::samples(trees)).fold(0, u64::saturating_add);
     if samples > MOST {
         talk::note(format_args!(
-            "the page has no heat map and no chart: it would hold the times of {samples} samples, and can hold {MOST}; --from and --to draw a part"
+            "the page has no heat map and no chart: it can have timestamps of {MOST} samples, but the \
+             input has {samples}; select a part with --from and --to"
         ));
         return false;
     }
     if args.stacks.select.min_width.is_some() {
-        talk::note("with --min-width the page has no heat map and no chart");
+        talk::note("the page has no heat map and no chart because of --min-width");
         return false;
     }
     true

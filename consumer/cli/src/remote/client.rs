@@ -58,7 +58,7 @@ impl Client {
         let token_file = token_file.map(Path::to_owned).or_else(|| token::find_for(base));
         let token = Mutex::new(token_file.as_deref().map(token::read).transpose()?);
         if !base.starts_with("http://") && !base.starts_with("https://") {
-            bail!("{base} is no address of a service: give http://HOST:PORT or https://HOST:PORT");
+            bail!("{base} is not the address of a service; give http://HOST:PORT or https://HOST:PORT");
         }
         // Do not follow redirects, so that the token is sent to the named service only.
         let config = Agent::config_builder()
@@ -75,7 +75,7 @@ impl Client {
                 });
                 let certificates: Vec<Certificate<'static>> = certificates.collect();
                 if certificates.is_empty() {
-                    bail!("{}: no certificate in it", path.display());
+                    bail!("{} contains no certificate", path.display());
                 }
                 config.tls_config(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
             }
@@ -121,7 +121,7 @@ impl Client {
         }
         let unreachable = |error: &dyn std::fmt::Display| {
             Refused::Unreachable(format!(
-                "cannot reach the service at {}: {error}; is `flightline serve` running there?",
+                "cannot connect to the service at {}: {error}; check that `flightline serve` is running there",
                 self.base
             ))
         };
@@ -145,7 +145,7 @@ impl Client {
             // A retry uses the current token.
             *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
         }
-        let said = said.unwrap_or_else(|_| format!("{} answers {status}", self.base));
+        let said = said.unwrap_or_else(|_| format!("{} returned status {status}", self.base));
         Err(Refused::Status(status, crate::talk::plain(&said) + hint))
     }
 
@@ -207,8 +207,8 @@ impl Client {
     /// Returns an error if the answer is truncated or not from a profiling service.
     pub fn answer<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T> {
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
-        let body = body.with_context(|| format!("{} broke off", self.base))?;
+        let body = body.with_context(|| format!("the response of {} was cut off", self.base))?;
         serde_json::from_slice(&body)
-            .with_context(|| format!("{} answers what no profiling service does", self.base))
+            .with_context(|| format!("the response of {} is not that of a profiling service", self.base))
     }
 }

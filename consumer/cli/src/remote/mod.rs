@@ -20,17 +20,18 @@ use client::Client;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline remote targets                                          what can be profiled
-  flightline remote profile redis-server --duration 30s -o redis.html waits, and writes the picture
-  flightline remote profile cart-1 cart-2 --mode wall --duration 60  several at once
+  flightline remote targets                                          list the processes that can be profiled
+  flightline remote profile redis-server --duration 30s -o redis.html wait, and write the flame graph
+  flightline remote profile cart-1 cart-2 --mode wall --duration 60  several targets
   flightline remote runs redis-server; flightline remote cancel RUN; flightline remote delete RUN
   flightline remote get RUN --format jfr -o run.jfr                  also html, folded, pprof, otlp
   flightline remote compare BEFORE AFTER -o diff.html
-  flightline remote window cart --from -5m -o now.html               what is recorded all the time (agent --continuous)
-  flightline remote compare version=1.1@.. version=1.2@-10m.. -o diff.html   all targets with a label against others
+  flightline remote window cart --from -5m -o now.html               the continuous profile (agent --continuous)
+  flightline remote compare version=1.1@.. version=1.2@-10m.. -o diff.html   compare targets by label
   flightline remote --url https://prof.example:7070 --token-file token targets --json
 
-A target is named by its id, or by its name, label or PID if that is one target's only. The address is also taken from FLIGHTLINE_SERVICE.";
+A target is named by its id, or by a unique name, label or PID. The variable FLIGHTLINE_SERVICE sets the \
+address of the service.";
 
 /// Arguments of `remote`.
 #[derive(Debug, Args)]
@@ -207,7 +208,7 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
         Action::Get(get) => {
             let format = get.format.or_else(|| get.output.as_ref().and_then(|path| by_name(path)));
             let Some(format) = format else {
-                bail!("say in which --format: html, jfr, folded, pprof or otlp");
+                bail!("give --format: html, jfr, folded, pprof or otlp");
             };
             let output = get.output.clone().unwrap_or_else(|| PathBuf::from("-"));
             fetch(&client, &get.run, format, get.event.as_deref(), &output, get.force)
@@ -216,9 +217,9 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
             for run in runs {
                 let still: Option<Run> = client.delete(&format!("/runs/{}", word(run)?))?;
                 match still {
-                    None => talk::note(format_args!("{run} is removed")),
+                    None => talk::note(format_args!("removed {run}")),
                     Some(_) => talk::note(format_args!(
-                        "{run} went on; it is being cancelled, delete it again to remove it"
+                        "{run} was still running and is being cancelled; run the command again to remove it"
                     )),
                 }
             }
@@ -249,7 +250,7 @@ impl RemoteArgs {
 
 fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Outcome> {
     if asked.targets.len() > 1 && asked.output.is_some() {
-        bail!("-o takes the result of one target; fetch those of several with `remote get`");
+        bail!("-o applies to one target; for several targets, use `flightline remote get`");
     }
     if let Some(output) = asked.output.as_ref().filter(|output| !asked.force && output::is_recording(output))
     {
@@ -280,7 +281,7 @@ fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Ou
         (Some(output), [run]) if !run.files.is_empty() => {
             let Some(format) = by_name(output) else {
                 bail!(
-                    "the name {} does not say in which format: .html, .jfr, .folded, .pb.gz, .otlp",
+                    "cannot determine the format from the name {}; use .html, .jfr, .folded, .pb.gz or .otlp",
                     output.display()
                 );
             };
@@ -326,7 +327,8 @@ fn meant(client: &Client, word: &str) -> Result<Target> {
     match (&live[..], &gone[..]) {
         ([one], _) | ([], [one]) => Ok((*one).clone()),
         ([], []) => bail!(
-            "no target is called {word}: `flightline remote targets` lists what has joined, as `flightline agent --join URL -p {word}` does"
+            "no target named {word}; list targets with `flightline remote targets`, or add one with \
+             `flightline agent --join URL -p {word}`"
         ),
         (several, more) => {
             let ids = several
@@ -335,7 +337,7 @@ fn meant(client: &Client, word: &str) -> Result<Target> {
                 .map(|target| talk::plain(&target.id))
                 .collect::<Vec<_>>()
                 .join(", ");
-            bail!("{word} is the name of several targets, give the id of one: {ids}")
+            bail!("several targets are named {word}; give an id: {ids}")
         }
     }
 }
@@ -359,9 +361,9 @@ fn save(client: &Client, path: &str, output: &std::path::Path, force: bool) -> R
     }
     let (mut file, length) = client.file(path)?;
     let mut whole = Vec::new();
-    std::io::Read::read_to_end(&mut file, &mut whole).context("the answer broke off")?;
+    std::io::Read::read_to_end(&mut file, &mut whole).context("the response was cut off")?;
     if length.is_some_and(|length| length != whole.len() as u64) {
-        bail!("the answer broke off");
+        bail!("the response was cut off");
     }
     if output::is_stdout(output) {
         output::document(output, &whole)?;
@@ -391,7 +393,7 @@ fn word(text: &str) -> Result<&str> {
     if !text.is_empty() && text.chars().all(plain) {
         return Ok(text);
     }
-    bail!("{} is no id of a run or target, and no name of an event", talk::plain(text))
+    bail!("{} is neither the id of a run or target nor the name of an event", talk::plain(text))
 }
 
 fn mode(text: &str) -> Result<Mode, String> {

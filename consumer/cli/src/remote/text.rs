@@ -12,7 +12,7 @@ pub fn targets(of: &Targets) -> String {
         text.push_str("Profiling on demand is off; start the service with `flightline serve --profiling`.\n");
     }
     if of.targets.is_empty() {
-        text.push_str("No process has joined; `flightline agent --join URL -p PID` brings one.\n");
+        text.push_str("No targets. Add one with `flightline agent --join URL -p PID`.\n");
         return text;
     }
     let rows = of.targets.iter().map(|target| {

@@ -54,7 +54,7 @@ pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Out
     let format = asked.format.or_else(|| asked.output.as_ref().and_then(|path| by_name(path)));
     let Some(format) = format else {
         if asked.output.is_some() {
-            bail!("say in which --format: html, jfr, folded, pprof or otlp");
+            bail!("give --format: html, jfr, folded, pprof or otlp");
         }
         let targets = if let Whose::Labelled(_, count) = whose { count } else { 1 };
         let told = Told { of: &asked.of, targets, bounds };
@@ -79,7 +79,7 @@ pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Out
 pub fn side(client: &Client, text: &str) -> Result<String> {
     let Some((of, times)) = text.rsplit_once('@') else { return Ok(format!("run:{}", word(text)?)) };
     let Some((from, to)) = times.split_once("..") else {
-        bail!("{} says no interval: give TARGET@FROM..TO, as cart@-5m.. or version=1.2@..", plain(text));
+        bail!("{} has no interval; give TARGET@FROM..TO, such as cart@-5m.. or version=1.2@..", plain(text));
     };
     let bound = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
     let (whose, bounds) = find(client, of)?;
@@ -95,7 +95,10 @@ fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
     let Some((key, value)) = of.split_once('=').filter(|(key, _)| !key.is_empty()) else {
         let target = meant(client, of)?;
         let Some(bounds) = target.continuous else {
-            bail!("nothing is recorded of {} all the time; `flightline agent --continuous` does", plain(of));
+            bail!(
+                "{} has no continuous profile; start its agent with `flightline agent --continuous`",
+                plain(of)
+            );
         };
         return Ok((Whose::One(Box::new(target)), bounds));
     };
@@ -108,7 +111,7 @@ fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
         bytes: a.bytes.saturating_add(b.bytes),
     });
     let Some(bounds) = together else {
-        bail!("no target with the label {} is recorded all the time", plain(of));
+        bail!("no target with the label {} has a continuous profile", plain(of));
     };
     Ok((Whose::Labelled(of.to_owned(), kept.len()), bounds))
 }
@@ -120,11 +123,7 @@ fn interval(bounds: Bounds, range: &RangeArgs) -> Result<(i64, i64)> {
     let (from, to) = range.moments(start, end);
     let [from, to] = [from.unwrap_or(start), to.unwrap_or(end)].map(|nanos| nanos.div_euclid(1_000_000));
     if from >= to {
-        bail!(
-            "nothing lies between these times; there is something from {} to {} UTC ms",
-            bounds.from,
-            bounds.to
-        );
+        bail!("no data in this interval; the profile covers {} to {} UTC ms", bounds.from, bounds.to);
     }
     Ok((from, to))
 }

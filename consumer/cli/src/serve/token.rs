@@ -26,7 +26,7 @@ pub fn read(path: &Path) -> Result<String> {
     let others_write = status.mode() & 0o022 != 0 || ![0, own].contains(&status.uid());
     if status.is_file() && others_write {
         bail!(
-            "{0}: others can write this file, so they can choose the token: `chown {own} {0}; chmod 600 {0}`",
+            "{0}: other users can write the token file; run `chown {own} {0}; chmod 600 {0}`",
             path.display()
         );
     }
@@ -35,7 +35,8 @@ pub fn read(path: &Path) -> Result<String> {
     let line = text.lines().next().unwrap_or_default().trim();
     if line.len() < LEAST {
         bail!(
-            "{0}: a token has at least {LEAST} characters; `(umask 077; head -c 24 /dev/urandom | base64 > {0})` makes one",
+            "{0}: a token must have at least {LEAST} characters; create one with `(umask 077; head -c 24 \
+             /dev/urandom | base64 > {0})`",
             path.display()
         );
     }
@@ -46,7 +47,7 @@ pub fn read(path: &Path) -> Result<String> {
 pub fn warning(path: &Path) -> Option<String> {
     let readable = path.metadata().is_ok_and(|status| status.is_file() && status.mode() & 0o004 != 0);
     readable.then(|| {
-        format!("{0}: every user of this machine can read the token: `chmod 600 {0}`", path.display())
+        format!("{0}: every user of this machine can read the token; run `chmod 600 {0}`", path.display())
     })
 }
 
@@ -98,7 +99,7 @@ pub fn home() -> Result<PathBuf> {
         state.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
     match state {
         Some(state) => Ok(state.join("flightline/serve")),
-        None => bail!("there is no home directory to keep runs in: give --dir"),
+        None => bail!("cannot find the home directory for runs; give a directory with --dir"),
     }
 }
 

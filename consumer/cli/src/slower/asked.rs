@@ -116,14 +116,14 @@ impl Asked {
         let by = if by.is_empty() { String::new() } else { format!(" ({})", talk::plain(&by.join(", "))) };
         let shorter = match (self.shorter, self.threshold) {
             (0, false) => "there were none".to_owned(),
-            (0, true) => "none took so long".to_owned(),
-            (shorter, _) => format!("none took so long, {shorter} took less"),
+            (0, true) => "none exceeded the threshold".to_owned(),
+            (shorter, _) => format!("none exceeded the threshold, {shorter} were shorter"),
         };
         let lost = match lost {
             0 => String::new(),
-            lost => format!("; {lost} were lost, flightline summary tells why"),
+            lost => format!("; {lost} were lost, `flightline summary` lists the causes"),
         };
-        format!("they were asked for{by}, but {shorter}{lost}")
+        format!("they were enabled{by}, but {shorter}{lost}")
     }
 }
 
@@ -140,17 +140,15 @@ mod tests {
         }
         assert_eq!(
             asked.told(0),
-            "they were asked for (--block-io, --syscall-io=10ms), but none took so long"
+            "they were enabled (--block-io, --syscall-io=10ms), but none exceeded the threshold"
         );
         asked.shorter = 7;
-        assert!(
-            asked
-                .told(3)
-                .ends_with("none took so long, 7 took less; 3 were lost, flightline summary tells why")
-        );
+        assert!(asked.told(3).ends_with(
+            "none exceeded the threshold, 7 were shorter; 3 were lost, `flightline summary` lists the causes"
+        ));
         let mut asked = Asked::default();
         asked.setting("engines", "cpu@99hz,io@5ms");
         assert!(asked.told(0).contains("(-e io@5ms)"));
-        assert_eq!(Asked::default().told(0), "they were asked for, but there were none");
+        assert_eq!(Asked::default().told(0), "they were enabled, but there were none");
     }
 }

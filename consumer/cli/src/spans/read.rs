@@ -58,17 +58,14 @@ fn of_inputs(
         inputs.iter().map(|path| stream::address(path)).collect::<Result<_>>()?;
     if let (1, Some(Some(address))) = (inputs.len(), streams.first()) {
         if !samples.range.is_everything() {
-            bail!(
-                "--from, --to and --last need a file to look times up in; {} is a stream",
-                shown(&inputs[0])
-            );
+            bail!("--from, --to and --last need a file; {} is a stream", shown(&inputs[0]));
         }
         options.limits = Limits::STREAM;
         let chosen = Chosen::new(options, samples);
         return of_stream(&inputs[0], address, token, chosen);
     }
     if let Some((path, _)) = inputs.iter().zip(&streams).find(|(_, stream)| stream.is_some()) {
-        bail!("{} is a stream: give it alone", shown(path));
+        bail!("{} is a stream; give it as the only input", shown(path));
     }
     let paths = repository::expand(inputs, samples.range.last)?;
     [options.from, options.to] = range::nanos(&paths, &samples.range)?;
@@ -169,18 +166,18 @@ fn told(found: Found) -> Found {
     let told = [
         (
             counts.unwaited,
-            "records were put down before all of their time had been read, as too many were waiting",
+            "records were assigned before all data for their time had been read, because too many were pending",
         ),
-        (counts.late, "samples came late: they count, but are in no inferred span"),
-        (counts.threads_dropped, "threads were forgotten, as there are too many at a time"),
-        (counts.orphans, "samples are in no inferred span, as no activation was told for them"),
-        (counts.nodes_dropped, "calls are in no inferred span, as a thread has too many"),
+        (counts.late, "samples arrived late: they are counted, but are in no inferred span"),
+        (counts.threads_dropped, "threads were dropped, because too many were active at the same time"),
+        (counts.orphans, "samples are in no inferred span, because the recording has no activation for them"),
+        (counts.nodes_dropped, "calls are in no inferred span, because a thread has too many"),
         (
             profile.spans_left_out,
-            "spans or samples of them were left out of the table, as there are too many spans",
+            "spans or their samples were omitted from the table, because there are too many spans",
         ),
-        (profile.stacks_left_out, "samples are in no flame graph, as there are too many stacks"),
-        (*inferred_left_out, "inferred spans were left out, as there are too many"),
+        (profile.stacks_left_out, "samples are in no flame graph, because there are too many stacks"),
+        (*inferred_left_out, "inferred spans were omitted, because there are too many"),
     ];
     for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
         talk::warning(format_args!("{count} {what}"));
@@ -188,9 +185,9 @@ fn told(found: Found) -> Found {
     for ((of, cause), (count, cpu_nanos)) in &found.lost {
         let time = *cpu_nanos as f64 / 1e9;
         let what = match &**of {
-            "span" => "ends of spans were lost: these spans have no name and no duration".into(),
-            "scope" => "activations of spans were lost: samples in them are in no inferred span".into(),
-            "waited" => "times that threads told of having waited were lost, and are in no span".into(),
+            "span" => "span ends were lost: these spans have no name and no duration".into(),
+            "scope" => "span activations were lost: samples in them are in no inferred span".into(),
+            "waited" => "recorded waits of threads were lost, and are in no span".into(),
             // Rounding errors at the start and end of a thread are not lost samples; the JSON contains them.
             "flightline.SampleLoss" if *count == 0 => continue,
             "flightline.SampleLoss" => {

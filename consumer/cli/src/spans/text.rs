@@ -131,11 +131,11 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, limit: usize, out: &m
     write_columns(out, &head, &lines)?;
     let more = table.rows.len().saturating_sub(limit);
     if more > 0 {
-        writeln!(out, "… and {more} more (--limit)")?;
+        writeln!(out, "… and {more} more (see --limit)")?;
     }
     let divided = found.counts.divided;
     if divided > 0 {
-        writeln!(out, "{divided} times of waiting went over a change of spans and were divided by time.")?;
+        writeln!(out, "{divided} waits spanned a change of spans and were divided by time.")?;
     }
     Ok(())
 }
@@ -145,7 +145,8 @@ pub(super) fn inferred(rows: &[InferredRow], limit: usize, out: &mut dyn Write) 
     if rows.is_empty() {
         return writeln!(
             out,
-            "No span could be inferred: it takes two samples in a row of a function within a span (--min-duration, --exclude)."
+            "No span could be inferred: a function must be in two consecutive samples within a span (see \
+             --min-duration and --exclude)."
         );
     }
     let line = |row: &InferredRow| {
@@ -159,7 +160,7 @@ pub(super) fn inferred(rows: &[InferredRow], limit: usize, out: &mut dyn Write) 
     write_columns(out, &["INFERRED SPAN", "COUNT", "TOTAL", "P50", "P99", "WITHIN"], &lines)?;
     let more = rows.len().saturating_sub(limit);
     if more > 0 {
-        writeln!(out, "… and {more} more (--limit)")?;
+        writeln!(out, "… and {more} more (see --limit)")?;
     }
     Ok(())
 }

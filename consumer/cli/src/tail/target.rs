@@ -43,8 +43,8 @@ pub(super) fn output(wanted: &str) -> Result<(PathBuf, Option<Family>)> {
     let (pid, name) = (found.pid, &found.name);
     let Condition::Recorded(session) = &found.condition else {
         bail!(
-            "{name} ({pid}) is not being recorded: flightline record --repository DIR -- PROGRAM does, or flightline ctl -p \
-             {pid} start if it waits for that"
+            "{name} ({pid}) is not being recorded; use `flightline record -p {pid}`, or, if it is in \
+             standby, `flightline ctl -p {pid} start`"
         );
     };
     let since = Instant::now();
@@ -58,9 +58,7 @@ pub(super) fn output(wanted: &str) -> Result<(PathBuf, Option<Family>)> {
             });
         }
         if since.elapsed() > FIRST_WRITTEN {
-            bail!(
-                "nothing of {name} ({pid}) has been written to a file yet; a pipe cannot be followed twice"
-            );
+            bail!("{name} ({pid}) has no recording file yet; a recording to a pipe cannot be followed");
         }
         std::thread::sleep(Duration::from_millis(50));
     }

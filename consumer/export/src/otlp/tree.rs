@@ -98,16 +98,16 @@ pub fn folded_of(
     let there = types.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     if let Some(missing) = wanted.iter().find(|name| !types.iter().any(|(of, _)| of == name)) {
-        return Err(invalid(format!("there is no profile of {missing}; there are: {there}")));
+        return Err(invalid(format!("the input has no profile of {missing}; its profiles are: {there}")));
     }
     types.retain(|(name, _)| wanted.is_empty() || wanted.iter().any(|of| of == name));
     let mut units: Vec<&str> = types.iter().map(|(_, unit)| *unit).collect();
     units.dedup();
     let [unit] = units[..] else {
-        return Err(invalid(format!("there are profiles of several kinds, name one with -e: {there}")));
+        return Err(invalid(format!("the input has several profiles; select one with -e: {there}")));
     };
     if types.len() > 1 && wanted.is_empty() {
-        return Err(invalid(format!("there are profiles of several kinds, name some with -e: {there}")));
+        return Err(invalid(format!("the input has several profiles; select some with -e: {there}")));
     }
     // Writes each stack once, even if many samples share it, so the text is not larger than the input.
     let mut weights: BTreeMap<i32, u64> = BTreeMap::new();
@@ -226,9 +226,9 @@ mod tests {
         tables.string_table.extend(["cpu", "nanoseconds", "b"].map(str::to_owned));
         both.resource_profiles[0].scope_profiles[0].profiles.push(other);
         let error = unpacked(&both, &[]).unwrap_err().to_string();
-        assert!(error.contains("name one with -e: cpu, samples"), "{error}");
+        assert!(error.contains("select one with -e: cpu, samples"), "{error}");
         assert_eq!(unpacked(&both, &["cpu"]).unwrap().unwrap().1, "ns");
-        assert!(unpacked(&both, &["wall"]).unwrap_err().to_string().contains("there is no profile of wall"));
+        assert!(unpacked(&both, &["wall"]).unwrap_err().to_string().contains("no profile of wall"));
     }
 
     #[test]

@@ -253,7 +253,7 @@ fn plain(name: &str) -> &str {
 }
 
 fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("no pprof profile: {what}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("not a pprof profile: {what}"))
 }
 
 #[cfg(test)]

@@ -65,13 +65,13 @@ impl From<Error> for Trouble {
 }
 
 fn over() -> Failure {
-    Failure::passing("nothing came in time")
+    Failure::passing("no response in time")
 }
 
 impl Fluentd {
     pub(super) fn new(place: &str, settings: &Settings) -> Result<Self, String> {
         if settings.tag.is_empty() || settings.tag.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(format!("{:?} is no tag of Fluentd's", settings.tag));
+            return Err(format!("{:?} is not a Fluentd tag", settings.tag));
         }
         Ok(Self {
             place: place.to_owned(),
@@ -109,11 +109,11 @@ impl Fluentd {
         let helo = answer(stream, until).map_err(|trouble| {
             let why = trouble.failure().message;
             strange(&format!(
-                "no HELO: {why} (a receiver without a key sends none: leave --shared-key-file out)"
+                "no HELO: {why} (a receiver without a shared key sends none; omit --shared-key-file)"
             ))
         })?;
         let options = named(&helo, "HELO").and_then(|parts| parts.get(1)).and_then(Value::as_map);
-        let Some(options) = options else { return Err(strange("answers with something else than HELO")) };
+        let Some(options) = options else { return Err(strange("the response is not HELO")) };
         let option = |name: &str| {
             options.iter().find(|(known, _)| known.as_str() == Some(name)).map(|(_, value)| value)
         };
@@ -142,19 +142,15 @@ impl Fluentd {
         let pong = write(stream, &Value::Array(ping.to_vec()), until).and_then(|()| answer(stream, until));
         let pong = pong.map_err(|trouble| strange(&format!("no PONG: {}", trouble.failure().message)))?;
         let Some(parts) = named(&pong, "PONG") else {
-            return Err(strange("answers with something else than PONG"));
+            return Err(strange("the response is not PONG"));
         };
         if parts.get(1).and_then(Value::as_bool) != Some(true) {
             let why = parts.get(2).and_then(Value::as_str).unwrap_or_default();
-            return Err(Failure::lasting(format!(
-                "{} does not take the shared key: {}",
-                self.place,
-                shown(why)
-            )));
+            return Err(Failure::lasting(format!("{} rejected the shared key: {}", self.place, shown(why))));
         }
         let theirs = parts.get(3).map(bytes).unwrap_or_default();
         if parts.get(4).map(bytes).unwrap_or_default() != digest(&theirs).into_bytes() {
-            return Err(Failure::lasting(format!("{} does not know the shared key itself", self.place)));
+            return Err(Failure::lasting(format!("{} did not prove that it has the shared key", self.place)));
         }
         Ok(keep)
     }
@@ -191,13 +187,13 @@ impl Fluentd {
             Err(trouble) => return Err(trouble),
         };
         if self.key.is_none() && named(&ack, "HELO").is_some() {
-            let told = "it asks for a shared key (--shared-key-file names the file with it)";
+            let told = "the receiver requires a shared key; give it with --shared-key-file";
             return Err(Failure::lasting(told).into());
         }
         let told =
             ack.as_map().and_then(|members| members.iter().find(|(name, _)| name.as_str() == Some("ack")));
         if told.map(|(_, value)| bytes(value)).as_deref() != Some(id.as_bytes()) {
-            return Err(Failure::passing("it answers with something else").into());
+            return Err(Failure::passing("the response is not an acknowledgement").into());
         }
         Ok(())
     }
@@ -206,16 +202,13 @@ impl Fluentd {
 impl Transport for Fluentd {
     fn send(&mut self, request: &Request, limit: Duration) -> Result<Accepted, Failure> {
         if request.signal != Signal::Rows {
-            return Err(Failure::lasting("Fluentd takes rows only"));
+            return Err(Failure::lasting("Fluentd accepts only rows"));
         }
         let until = Instant::now().checked_add(limit).unwrap_or_else(Instant::now);
         let message = self.message(request)?;
         let of_receiver = |trouble: Trouble| {
             let failure = trouble.failure();
-            Failure {
-                message: format!("{} does not acknowledge: {}", self.place, failure.message),
-                ..failure
-            }
+            Failure { message: format!("{} did not acknowledge: {}", self.place, failure.message), ..failure }
         };
         let kept = self.connection.take();
         if let Some(mut stream) = kept {
@@ -284,7 +277,7 @@ fn answer(stream: &mut TcpStream, until: Instant) -> Result<Value, Trouble> {
         match rmpv::decode::read_value_with_max_depth(&mut &received[..], DEEPEST) {
             Ok(value) => return Ok(value),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && received.len() < MOST_ANSWER => {}
-            Err(_) => return Err(Failure::passing("what it answers is no MessagePack").into()),
+            Err(_) => return Err(Failure::passing("the response is not MessagePack").into()),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Grpc {
         };
         let hint = match status.code() {
             Code::Unimplemented => {
-                ": nothing there takes this kind of data (a Collector needs the feature gate \
+                ": the receiver does not support this data (a Collector needs the feature gate \
                  service.profilesSupport and a pipeline for profiles)"
             }
             Code::Unauthenticated | Code::PermissionDenied => ": give its token with --header",
@@ -81,7 +81,7 @@ impl Grpc {
         if distrusted(&reason) {
             return Failure::lasting(format!("{}: {reason}{DISTRUSTED}", self.name));
         }
-        let message = format!("{} answers {:?}{hint}: {}", self.name, status.code(), shown(&reason));
+        let message = format!("{} returned {:?}{hint}: {}", self.name, status.code(), shown(&reason));
         Failure { message, passing, after }
     }
 }
@@ -115,7 +115,7 @@ impl Transport for Grpc {
         match answered {
             Ok(Ok(answer)) => Ok(accepted(answer.get_ref())),
             Ok(Err(status)) => Err(self.failure(&status)),
-            Err(_) => Err(Failure::passing(format!("{}: no answer within {limit:?}", self.name))),
+            Err(_) => Err(Failure::passing(format!("{}: no response within {limit:?}", self.name))),
         }
     }
 }

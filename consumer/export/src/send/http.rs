@@ -75,9 +75,10 @@ impl Http {
         };
         let (name, text) = (&self.name, shown(&text));
         let hint = match status {
-            404 if is_recording => ": it is no Pyroscope, or has another path",
+            404 if is_recording => ": it is not a Pyroscope server, or has another path",
             404 => {
-                ": nothing there takes this kind of data (a Collector needs the feature gate service.profilesSupport and a pipeline for profiles)"
+                ": the receiver does not support this data (a Collector needs the feature gate \
+                 service.profilesSupport and a pipeline for profiles)"
             }
             413 => ": the message is too large for it",
             401 | 403 if is_recording => ": give its token, with a file of headers",
@@ -85,7 +86,7 @@ impl Http {
             _ => "",
         };
         let message =
-            format!("{name} answers {status}{hint}{}{text}", if text.is_empty() { "" } else { ": " });
+            format!("{name} returned {status}{hint}{}{text}", if text.is_empty() { "" } else { ": " });
         // Pyroscope does not state which of its failures are permanent.
         let passing = matches!(status, 429 | 502 | 503 | 504) || is_recording && status >= 500;
         Err(Failure { message, passing, after })

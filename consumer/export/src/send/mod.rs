@@ -143,7 +143,7 @@ fn distrusted(message: &str) -> bool {
 
 /// The hint for this failure.
 #[cfg(any(feature = "http", feature = "grpc"))]
-const DISTRUSTED: &str = " (--ca-cert names the file with the certificate it is signed by)";
+const DISTRUSTED: &str = " (give the certificate of its authority with --ca-cert)";
 
 /// Characters of a receiver's message that are shown.
 const MOST_TEXT: usize = 300;

@@ -212,7 +212,7 @@ fn work(shared: &Shared, transport: &mut dyn Transport, settings: &Settings) {
                     (0, message) => state.tell(format!("the receiver warns: {message}")),
                     (rejected, message) => {
                         state.tell(format!(
-                            "the receiver took a part only, {rejected} were rejected: {message}"
+                            "the receiver accepted only a part, {rejected} were rejected: {message}"
                         ));
                     }
                 }

@@ -36,16 +36,16 @@ impl Target {
     pub fn pyroscope(text: &str) -> Result<Self, String> {
         match Self::with_ports(text, 4040, 443)? {
             Self { scheme: Scheme::Grpc | Scheme::Fluentd, .. } => {
-                Err(format!("{text}: give http://HOST:4040 or https://HOST, as recordings go by HTTP"))
+                Err(format!("{text}: recordings are sent by HTTP; give http://HOST:4040 or https://HOST"))
             }
             target => Ok(target),
         }
     }
 
     fn with_ports(text: &str, plain: u16, encrypted: u16) -> Result<Self, String> {
-        let (scheme, place) = text
-            .split_once("://")
-            .ok_or_else(|| format!("{text:?} is no address: give http://HOST:4318 or grpc://HOST:4317"))?;
+        let (scheme, place) = text.split_once("://").ok_or_else(|| {
+            format!("{text:?} is not an address; give http://HOST:4318 or grpc://HOST:4317")
+        })?;
         let (scheme, port, tls) = match scheme {
             "http" => (Scheme::Http, plain, false),
             "grpc" => (Scheme::Grpc, 4317, false),
@@ -54,14 +54,14 @@ impl Target {
             "fluentd" => (Scheme::Fluentd, 24224, false),
             other => {
                 return Err(format!(
-                    "{other}:// is none of http://, https://, grpc://, grpcs:// and fluentd://"
+                    "{other}:// is not supported; use http://, https://, grpc://, grpcs:// or fluentd://"
                 ));
             }
         };
         if tls && cfg!(not(feature = "tls")) {
             return Err(format!(
-                "{text}: this program was built without TLS; send to a collector on this machine (http://127.0.0.1:4318), \
-                 which passes it on"
+                "{text}: this program was built without TLS; send to a collector on this machine \
+                 (http://127.0.0.1:4318) that forwards the data"
             ));
         }
         let place = place.trim_end_matches('/');
@@ -70,21 +70,23 @@ impl Target {
             || text.contains(|c: char| c.is_whitespace() || c.is_control())
             || host.contains('@')
         {
-            return Err(format!("{text:?} has no host, or one with characters that no host has"));
+            return Err(format!("{text:?} has no host, or an invalid host name"));
         }
         match scheme {
             Scheme::Http => {}
             _ if path.is_empty() => {}
-            Scheme::Grpc => return Err(format!("{text}: gRPC has no paths; give grpc://{host}")),
+            Scheme::Grpc => return Err(format!("{text}: gRPC addresses have no path; give grpc://{host}")),
             Scheme::Fluentd => {
-                return Err(format!("{text}: Fluentd has no paths; give fluentd://{host} and --tag"));
+                return Err(format!(
+                    "{text}: Fluentd addresses have no path; give fluentd://{host} and --tag"
+                ));
             }
         }
         let has_port =
             host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
         let host = if has_port { host.to_owned() } else { format!("{host}:{port}") };
         if host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-            return Err(format!("{text:?} has a port that is no number up to 65535"));
+            return Err(format!("{text:?} has an invalid port; give a number up to 65535"));
         }
         let place = if path.is_empty() { host } else { format!("{host}/{path}") };
         Ok(Self { scheme, tls, place })
@@ -123,7 +125,7 @@ impl Target {
     /// Support for the protocol was not built in, or the address or a header is invalid.
     pub(super) fn open(&self, settings: &Settings) -> Result<Box<dyn Transport>, String> {
         if !self.tls && (settings.ca_cert.is_some() || settings.insecure) {
-            return Err(format!("{self} is not encrypted: certificates are of https:// and grpcs://"));
+            return Err(format!("{self} is not encrypted; certificates apply only to https:// and grpcs://"));
         }
         match self.scheme {
             #[cfg(feature = "http")]

@@ -22,8 +22,9 @@ pub(super) fn of_http(settings: &Settings) -> Result<ureq::tls::TlsConfig, Strin
     };
     if roots.is_empty() && !settings.insecure {
         return Err(match settings.ca_cert {
-            Some(_) => "there is no certificate in PEM (-----BEGIN CERTIFICATE-----) in it".to_owned(),
-            None => "this machine trusts no certificates (package ca-certificates): name one with --ca-cert"
+            Some(_) => "the file has no PEM certificate (-----BEGIN CERTIFICATE-----)".to_owned(),
+            None => "this machine has no trusted certificates; install the package ca-certificates, or \
+                give a certificate with --ca-cert"
                 .to_owned(),
         });
     }
@@ -36,7 +37,7 @@ pub(super) fn of_http(settings: &Settings) -> Result<ureq::tls::TlsConfig, Strin
 pub(super) fn of_grpc(settings: &Settings) -> Result<tonic::transport::ClientTlsConfig, String> {
     use tonic::transport::{Certificate, ClientTlsConfig};
     if settings.insecure {
-        return Err("gRPC is not sent to just anybody: name the receiver's certificate with --ca-cert, or send by https://".to_owned());
+        return Err("--insecure does not apply to gRPC; give the receiver's certificate with --ca-cert, or use https://".to_owned());
     }
     Ok(match &settings.ca_cert {
         Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),

@@ -104,7 +104,7 @@ fn http_retries_temporary_errors_until_accepted() {
     let expected = Report { requests: 2, sent: 20, rejected: 2, retries: 3, failed: 10, dropped: 0 };
     assert_eq!(report, expected, "{messages:?}");
     assert!(messages[0].contains("2 were rejected: two are [2J bad"), "{messages:?}");
-    assert!(messages[1].contains("answers 400: no such thing"), "{messages:?}");
+    assert!(messages[1].contains("returned 400: no such thing"), "{messages:?}");
     let got: Vec<Got> = told.iter().collect();
     let lengths: Vec<(&str, usize)> = got.iter().map(|(path, _, body)| (&**path, body.len())).collect();
     let profiles = "/v1development/profiles";

@@ -34,23 +34,25 @@ impl Asked {
     pub fn parse(body: &[u8], settings: &Settings) -> Result<Self, Fault> {
         let create: Create = serde_json::from_slice(body).map_err(|error| {
             Fault::bad(format!(
-                "The body is no request for a run, {error}. Send {{\"mode\":\"CPU\",\"duration\":30}}."
+                "The body is not a valid request for a run: {error}. Send {{\"mode\":\"CPU\",\"duration\":30}}."
             ))
         })?;
         let Create { mode, duration, interval, engines, labels, targets } = create;
         let Some(mode) = Mode::named(&mode) else {
             let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.name()).collect();
-            return Err(Fault::bad(format!("There is no such `mode`; choose one of {}.", names.join(", "))));
+            return Err(Fault::bad(format!("Unknown `mode`; choose one of {}.", names.join(", "))));
         };
         let duration = seconds(&duration, settings)?;
         if engines.len() > MOST_ENGINES {
-            return Err(Fault::bad(format!("At most {MOST_ENGINES} `engines` can be recorded at once.")));
+            return Err(Fault::bad(format!(
+                "At most {MOST_ENGINES} `engines` can be recorded at the same time."
+            )));
         }
         for word in interval.iter().chain(&engines) {
             word_of_recorder(word)?;
         }
         if targets.len() > MOST_AT_ONCE {
-            return Err(Fault::bad(format!("At most {MOST_AT_ONCE} `targets` can be asked for at once.")));
+            return Err(Fault::bad(format!("A request can have at most {MOST_AT_ONCE} `targets`.")));
         }
         check_labels(&labels)?;
         Ok(Self { mode, duration, interval, engines, labels, targets, pulled: false })
@@ -72,7 +74,9 @@ fn word_of_recorder(word: &str) -> Result<(), Fault> {
     if !word.is_empty() && word.len() <= 64 && !word.starts_with('-') && word.chars().all(plain) {
         return Ok(());
     }
-    Err(Fault::bad("An `interval` is like 10ms or 512k, one of `engines` like alloc@512k or page-faults@64."))
+    Err(Fault::bad(
+        "Give an `interval` such as 10ms or 512k, and `engines` such as alloc@512k or page-faults@64.",
+    ))
 }
 
 /// # Errors

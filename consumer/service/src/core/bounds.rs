@@ -31,10 +31,7 @@ fn run_without_completed_upload_times_out() {
     bench.core.heard(&agent.target, &agent.secret).unwrap();
     bench.core.look();
     let run = bench.core.run(&run.id).unwrap();
-    assert_eq!(
-        (run.status, &*run.message),
-        (Status::Failed, "Its agent did not bring the recording to an end.")
-    );
+    assert_eq!((run.status, &*run.message), (Status::Failed, "The agent did not finish the recording."));
     assert!(delivery.is_none_or(|delivery| !delivery.goes_on()));
     bench.core.create(&agent.target, &asked(30)).unwrap();
 }

@@ -85,7 +85,7 @@ impl Core {
                 state.runs.get_mut(run).filter(|entry| entry.kept.run.target == target).ok_or_else(no_run)?;
             match entry.phase {
                 Phase::Over => return Err(ended()),
-                Phase::Delivering => return Err(Fault::conflict("Its recording comes already.")),
+                Phase::Delivering => return Err(Fault::conflict("The recording is already being uploaded.")),
                 _ => entry.phase = Phase::Delivering,
             }
             entry.news = now;
@@ -155,22 +155,22 @@ impl Core {
             let over = entry.began.running + set.start_timeout + Duration::from_secs(run.duration);
             let why = match entry.phase {
                 Phase::New | Phase::Told if silent >= set.start_timeout => {
-                    format!("Its agent did not begin within {} s.", set.start_timeout.as_secs())
+                    format!("The agent did not start the recording within {} s.", set.start_timeout.as_secs())
                 }
                 Phase::Recording if entry.stopping && silent >= set.delivery_timeout => {
-                    format!("Its agent did not send what it had within {} s.", set.delivery_timeout.as_secs())
+                    format!("The agent did not send its data within {} s.", set.delivery_timeout.as_secs())
                 }
                 Phase::Recording if now >= over + set.delivery_timeout && silent >= set.delivery_timeout => {
                     format!(
-                        "Its agent did not send the recording within {} s.",
+                        "The agent did not send the recording within {} s.",
                         set.delivery_timeout.as_secs()
                     )
                 }
                 Phase::Recording | Phase::Delivering if now >= over + self.longest_delivery() => {
-                    "Its agent did not bring the recording to an end.".to_owned()
+                    "The agent did not finish the recording.".to_owned()
                 }
                 Phase::Delivering if silent >= set.delivery_timeout => {
-                    format!("Nothing of its recording came for {} s.", set.delivery_timeout.as_secs())
+                    format!("The upload of the recording stalled for {} s.", set.delivery_timeout.as_secs())
                 }
                 _ => continue,
             };
@@ -237,7 +237,7 @@ impl Delivery {
         let core = Arc::clone(&self.core);
         // Rename before the run is reported as finished, so that its file exists by then. A busy disk may
         // delay the rename, so do it without the lock.
-        upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
+        upload.complete().map_err(|error| Fault::internal("store the recording", error))?;
         let target = {
             let now = core.now().running;
             let mut state = core.state();
@@ -278,11 +278,11 @@ impl Delivered {
             let ended = super::targets::short(&self.ended);
             return (
                 Status::Failed,
-                format!("The target is gone: {ended}. What was recorded by then is there."),
+                format!("The target has ended: {ended}. The recording up to then is available."),
             );
         }
         let (status, first) = match stopping {
-            true => (Status::Cancelled, "Cancelled; what was recorded by then is there."),
+            true => (Status::Cancelled, "Cancelled; the recording up to then is available."),
             false => (Status::Finished, "Profiling Successful"),
         };
         let more = if self.message.is_empty() && !stopping { &run.message } else { &self.message };
@@ -325,9 +325,9 @@ impl Phase {
 }
 
 fn ended() -> Fault {
-    Fault::conflict("This run has ended; nothing more is wanted of it.")
+    Fault::conflict("This run has ended; no more data is accepted.")
 }
 
 fn no_file() -> Fault {
-    Fault::missing("There is no such file.")
+    Fault::missing("File not found.")
 }

@@ -191,7 +191,7 @@ impl State {
     fn adopt(&mut self, kept: Kept, began: Moment) {
         let id = kept.run.id.clone();
         let target = kept.of.id.clone();
-        let gone = "not heard of since the service was started".to_owned();
+        let gone = "not seen since the service started".to_owned();
         let of = Target { state: TargetState::Gone, gone, run: None, ..kept.of.clone() };
         self.targets.entry(target.clone()).or_insert(Joined { target: of, agent: None, pushed: None });
         self.remember(&target);

@@ -28,7 +28,7 @@ impl Core {
     /// Returns an error if no targets are named or no id can be generated.
     pub fn create_group(&self, asked: &Asked) -> Result<(String, Vec<Run>), Fault> {
         if asked.targets.is_empty() {
-            return Err(Fault::bad("Name the `targets`: a list of their ids."));
+            return Err(Fault::bad("Give `targets`: a list of target ids."));
         }
         self.is_on()?;
         let group = self.new_id()?;
@@ -50,19 +50,20 @@ impl Core {
             let mut state = self.state();
             let of = state.targets.get(target).ok_or_else(no_target)?.target.clone();
             if of.state == TargetState::Gone {
-                return Err(Fault::conflict(format!("{} is gone: {}.", of.name, of.gone)));
+                return Err(Fault::conflict(format!("{} has ended: {}.", of.name, of.gone)));
             }
             if let Some(cannot) = of.modes.iter().find(|can| can.mode == asked.mode && !can.available) {
                 let (mode, name) = (asked.mode.name(), &of.name);
-                return Err(Fault::bad(format!("{mode} cannot be recorded of {name}: {}.", cannot.reason)));
+                return Err(Fault::bad(format!("{mode} cannot be recorded for {name}: {}.", cannot.reason)));
             }
             if state.running(target).is_some() {
                 return Err(Fault::conflict(format!("{target} is still under profiling.")));
             }
             let running = state.runs.values().filter(|entry| entry.phase != Phase::Over).count();
             if running >= self.settings.max_concurrent {
-                let sentence =
-                    format!("{running} runs go on already, which is the most; wait for one or cancel it.");
+                let sentence = format!(
+                    "The limit of {running} concurrent runs is reached; wait for a run to end, or cancel one."
+                );
                 return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
             }
             room?;
@@ -98,7 +99,7 @@ impl Core {
             }
         };
         if !told {
-            self.fail(&id, "Its agent does not take any more commands.");
+            self.fail(&id, "The agent does not accept more commands.");
         }
         self.roll(target);
         self.run(&id)
@@ -301,7 +302,7 @@ impl Core {
             return Ok(());
         }
         let sentence = format!(
-            "Only {} MiB are free on the service's disk, of {} that must stay free; remove runs or files.",
+            "Only {} MiB are free on the service's disk, but {} MiB must stay free; remove runs or files.",
             free >> 20,
             self.settings.min_free >> 20
         );
@@ -387,5 +388,5 @@ pub(super) fn file_name(run: &Run) -> String {
 }
 
 pub(super) fn no_run() -> Fault {
-    Fault::missing("There is no such run.")
+    Fault::missing("Run not found.")
 }

@@ -25,10 +25,10 @@ impl Core {
     /// Returns an error if the request is invalid, the service is full, or another agent owns the target.
     pub fn hello(&self, hello: Hello, secret: Option<&str>) -> Result<Welcome, Fault> {
         if hello.protocol != 1 {
-            return Err(Fault::bad("This service speaks protocol 1; use the agent of its version."));
+            return Err(Fault::bad("This service uses protocol 1; use an agent of the same version."));
         }
         if hello.key.is_empty() || hello.key.len() > LONGEST_TEXT || hello.name.is_empty() {
-            return Err(Fault::bad("An agent tells `key` and `name` of the process."));
+            return Err(Fault::bad("An agent must send the `key` and `name` of the process."));
         }
         check_labels(&hello.labels)?;
         let fresh = id::secret().map_err(|error| Fault::internal("make a secret", error))?;
@@ -42,7 +42,7 @@ impl Core {
             let silent = now.running.saturating_sub(agent.seen) >= self.settings.heartbeat;
             if !known && !silent {
                 return Err(Fault::conflict(
-                    "Another agent has this process; end it first, or try again in a while.",
+                    "Another agent manages this process; stop it first, or retry later.",
                 ));
             }
         }
@@ -176,7 +176,7 @@ impl Core {
         let mut meant = state.targets.values().filter(named).filter(live);
         match (meant.next(), meant.next()) {
             (Some(one), None) => Ok(one.target.id.clone()),
-            (Some(_), Some(_)) => Err(Fault::conflict("Several targets are called so; give the id of one.")),
+            (Some(_), Some(_)) => Err(Fault::conflict("Several targets have this name; give an id.")),
             _ => Err(no_target()),
         }
     }
@@ -191,8 +191,8 @@ impl Core {
         let mut live = state.targets.values().filter(live);
         match (live.next(), live.next()) {
             (Some(one), None) => Ok(one.target.id.clone()),
-            (None, _) => Err(Fault::missing("No target is there that can be recorded; let an agent join.")),
-            _ => Err(Fault::bad("There are several targets: name one, as ?target=NAME.")),
+            (None, _) => Err(Fault::missing("No target can be recorded; start an agent.")),
+            _ => Err(Fault::bad("There are several targets; select one with ?target=NAME.")),
         }
     }
 
@@ -202,9 +202,9 @@ impl Core {
     /// Returns an error if there is none, or more than one.
     pub fn job_manager(&self) -> Result<String, Fault> {
         self.meant("jobmanager").map_err(|fault| match fault.status {
-            StatusCode::NOT_FOUND => {
-                Fault::missing("No target stands for the JobManager: give one --label role=jobmanager.")
-            }
+            StatusCode::NOT_FOUND => Fault::missing(
+                "No target is labelled as the JobManager; start its agent with --label role=jobmanager.",
+            ),
             _ => fault,
         })
     }
@@ -224,7 +224,7 @@ impl Core {
         };
         let most = self.settings.max_targets;
         let full = || {
-            let sentence = format!("There are {most} targets already; raise --max-targets.");
+            let sentence = format!("The limit of {most} targets is reached; raise --max-targets.");
             Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence)
         };
         self.forget(&gone.ok_or_else(full)?)
@@ -240,7 +240,7 @@ impl Core {
             let joined = state.targets.get(id).ok_or_else(no_target)?;
             if joined.target.state == TargetState::Live {
                 return Err(Fault::conflict(format!(
-                    "{} is there; only what is gone can be forgotten.",
+                    "{} is running; only targets that have ended can be removed.",
                     joined.target.name
                 )));
             }
@@ -249,7 +249,7 @@ impl Core {
             runs.iter().for_each(|run| drop(state.runs.remove(run)));
             runs
         };
-        self.windows.forget(id).map_err(|error| Fault::internal("remove what is kept of it", error))?;
+        self.windows.forget(id).map_err(|error| Fault::internal("remove its stored data", error))?;
         for run in runs {
             self.store.remove(&run).map_err(|error| Fault::internal("remove a run", error))?;
         }
@@ -272,7 +272,7 @@ impl Core {
             silent.map(|joined| joined.target.id.clone()).collect()
         };
         for target in silent {
-            self.lost(&target, "its agent was not heard of any more");
+            self.lost(&target, "its agent stopped responding");
         }
         self.overdue();
         self.drop_pulled();
@@ -298,7 +298,7 @@ impl Core {
             run
         };
         if let Some(run) = run {
-            self.fail(&run, &format!("The target is gone: {why}."));
+            self.fail(&run, &format!("The target has ended: {why}."));
         }
     }
 }
@@ -370,7 +370,7 @@ fn capabilities(told: Vec<Capability>) -> Vec<Capability> {
         let available = told.is_some_and(|told| told.available);
         let reason = match told {
             Some(told) => short(&told.reason),
-            None => "its agent does not know this mode".into(),
+            None => "its agent does not support this mode".into(),
         };
         Capability { mode, available, reason: if available { String::new() } else { reason } }
     };
@@ -388,9 +388,9 @@ pub(super) fn short(text: &str) -> String {
 }
 
 fn stranger() -> Fault {
-    Fault::missing("This agent is not known here; it has to introduce itself.")
+    Fault::missing("Unknown agent; it must register first.")
 }
 
 pub(super) fn no_target() -> Fault {
-    Fault::missing("There is no such target; GET /v1/targets lists them.")
+    Fault::missing("Target not found; GET /v1/targets lists the targets.")
 }

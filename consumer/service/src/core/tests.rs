@@ -310,8 +310,8 @@ fn silent_agent_is_gone_while_others_continue() {
     }
     let [one, two, three] = runs.map(|run| bench.core.run(&run.id).unwrap());
     assert_eq!((one.status, two.status, three.status), (Status::Failed, Status::Running, Status::Failed));
-    assert_eq!(one.message, "The target is gone: its agent was not heard of any more.");
-    assert_eq!(three.message, "The target is gone: killed by signal 9.");
+    assert_eq!(one.message, "The target has ended: its agent stopped responding.");
+    assert_eq!(three.message, "The target has ended: killed by signal 9.");
     let states =
         bench.core.targets().targets.into_iter().map(|target| (target.pid, target.state)).collect::<Vec<_>>();
     assert_eq!(states, [(1, TargetState::Gone), (2, TargetState::Live), (3, TargetState::Gone)]);
@@ -336,7 +336,7 @@ fn run_fails_if_its_agent_makes_no_progress() {
     let ended = bench.core.run(&never.id).unwrap();
     assert_eq!(
         (ended.status, ended.message.as_str()),
-        (Status::Failed, "Its agent did not begin within 10 s.")
+        (Status::Failed, "The agent did not start the recording within 10 s.")
     );
     let silent = bench.core.create(&agent.target, &asked(60)).unwrap();
     bench.started(&agent, &silent);
@@ -355,7 +355,7 @@ fn run_fails_if_its_agent_makes_no_progress() {
     assert!(delivery.goes_on());
     heard(30);
     assert!(!delivery.goes_on());
-    assert_eq!(bench.core.run(&broken.id).unwrap().message, "Nothing of its recording came for 30 s.");
+    assert_eq!(bench.core.run(&broken.id).unwrap().message, "The upload of the recording stalled for 30 s.");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn group_has_one_run_per_target() {
     let statuses: Vec<Status> = runs.iter().map(|run| run.status).collect();
     let (r, f) = (Status::Running, Status::Failed);
     assert_eq!(statuses, [r, r, f, r, r, f]);
-    assert_eq!(runs[2].message, "redis-server is gone: exit status 1.");
+    assert_eq!(runs[2].message, "redis-server has ended: exit status 1.");
     assert_eq!(bench.core.all(Some(&group)).unwrap().len(), 5);
 }
 

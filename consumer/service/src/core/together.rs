@@ -29,21 +29,21 @@ impl Core {
     /// Returns an error if there is no data or too much.
     pub fn together(&self, key: &str, value: &str, from: i64, to: i64) -> Result<Together, Fault> {
         if from >= to {
-            return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));
+            return Err(Fault::bad("Give `from` and `to` in UTC ms, with `from` before `to`."));
         }
         let label = short(&format!("{key}={value}"));
         let ids = self.state().labelled(key, value);
         if ids.is_empty() {
             return Err(Fault::missing(format!(
-                "No target has the label {label}; GET /v1/targets tells which there are."
+                "No target has the label {label}; GET /v1/targets lists the labels."
             )));
         }
         let with = ids.len();
         let there: Vec<String> = ids.into_iter().filter(|id| self.windows.overlaps(id, from, to)).collect();
         if there.len() > MOST_TOGETHER {
             return Err(too_large(format!(
-                "{} targets have the label {label} and something of that time, and at most {MOST_TOGETHER} are drawn as one: \
-                 choose a label that fewer have.",
+                "{} targets with the label {label} have data in this interval, but at most \
+                 {MOST_TOGETHER} can be drawn together; choose a label with fewer targets.",
                 there.len()
             )));
         }
@@ -60,14 +60,14 @@ impl Core {
             sources.extend(found);
             if sources.len() > MOST_SELECTED {
                 return Err(too_large(format!(
-                    "The interval has more than {MOST_SELECTED} chunks of the targets with the label {label}, which is the most that is \
-                     looked at at once: choose a shorter interval."
+                    "The interval has more than {MOST_SELECTED} chunks of targets with the label \
+                     {label}, which is the limit; choose a shorter interval."
                 )));
             }
         }
         if sources.is_empty() {
             return Err(Fault::missing(format!(
-                "Nothing is kept of that time of a target with the label {label}; GET their windows say from when to when there is."
+                "No data of targets with the label {label} in this interval; GET their windows for the available intervals."
             )));
         }
         let of = match (of, with) {

@@ -208,7 +208,7 @@ impl Core {
         let mut chunk = Chunk::of_bytes(chunks.clone()).map_err(flawed)?;
         let now = self.now().utc;
         let window =
-            self.windows.made(&of, now).map_err(|error| Fault::internal("keep the chunks", error))?;
+            self.windows.made(&of, now).map_err(|error| Fault::internal("store the chunks", error))?;
         self.keep(&window, &mut chunk, now)?;
         if !self.forward.is_empty() {
             let (from, until) = (chunk.checked().first_ms, chunk.checked().last_ms);
@@ -246,7 +246,7 @@ impl Core {
         self.has_room_for(&id)?;
         let mut chunk = Chunk::of_bytes(recording).map_err(flawed)?;
         let now = self.now();
-        let reason = "it is recorded by a profiler of its own, which pushes what it has".to_owned();
+        let reason = "another profiler records it and pushes the profiles".to_owned();
         let can = |mode| Capability { mode, available: false, reason: reason.clone() };
         let target = {
             self.make_room_for(&id)?;
@@ -279,7 +279,7 @@ impl Core {
         let window = self
             .windows
             .made(&target, now.utc)
-            .map_err(|error| Fault::internal("keep the recording", error))?;
+            .map_err(|error| Fault::internal("store the recording", error))?;
         self.keep(&window, &mut chunk, now.utc)
     }
 
@@ -306,13 +306,13 @@ impl Core {
     pub fn interval(&self, target: &str, from: i64, to: i64) -> Result<(Vec<Source>, Target), Fault> {
         let of = self.target(target)?;
         if from >= to {
-            return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));
+            return Err(Fault::bad("Give `from` and `to` in UTC ms, with `from` before `to`."));
         }
         let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
         let sources = window.with(|window| window.select(from, to)).map_err(refused)?;
         if sources.is_empty() {
             return Err(Fault::missing(
-                "Nothing is kept of that time; GET the window says from when to when there is.",
+                "No data in this interval; GET the window for the available interval.",
             ));
         }
         Ok((sources, of))
@@ -321,7 +321,7 @@ impl Core {
     fn nothing_kept(&self, target: &str) -> Fault {
         match self.target(target) {
             Ok(_) => Fault::missing(
-                "Nothing is recorded of it all the time; `flightline agent --continuous` does.",
+                "The target has no continuous profile; start its agent with `flightline agent --continuous`.",
             ),
             Err(_) => no_target(),
         }
@@ -331,7 +331,7 @@ impl Core {
     pub(super) fn adopt_windows(&self, targets: Vec<Target>) {
         let mut state = self.state();
         for target in targets {
-            let gone = "not heard of since the service was started".to_owned();
+            let gone = "not seen since the service started".to_owned();
             let id = target.id.clone();
             let target = Target { state: TargetState::Gone, gone, run: None, ..target };
             state.remember(&id);
@@ -341,7 +341,7 @@ impl Core {
 }
 
 fn flawed(flaw: NotWhole) -> Fault {
-    Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("These are no whole chunks: {flaw}."))
+    Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("The chunks are not complete: {flaw}."))
 }
 
 fn refused(error: Error) -> Fault {

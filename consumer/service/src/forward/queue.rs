@@ -136,7 +136,7 @@ impl Queue {
         }
         if dropped > 0 {
             let fields = [("to", to.into()), ("address", (&address).into()), ("recordings", dropped.into())];
-            self.log.tell(Level::Warn, "dropped, as too much waits to be forwarded", &fields);
+            self.log.tell(Level::Warn, "dropped because the forward queue is full", &fields);
         }
     }
 

@@ -187,7 +187,7 @@ fn rejected_recording_is_logged_and_not_retried() {
         forward.look();
         log.flush();
         let lines: String = told.try_iter().collect();
-        assert!(lines.contains(&format!("answers {status}")) && lines.contains(kind.name()), "{lines}");
+        assert!(lines.contains(&format!("returned {status}")) && lines.contains(kind.name()), "{lines}");
         assert!(!lines.contains("secret"), "{lines}");
     }
 }

@@ -94,7 +94,7 @@ pub async fn chunks(
     app.core.heard(&target, &secret)?;
     let (chunks, room) = large(&app, body, LARGEST_CHUNKS).await?;
     let turn = app.keeping.clone().acquire_owned().await;
-    let turn = turn.map_err(|error| Fault::internal("keep the chunks", error))?;
+    let turn = turn.map_err(|error| Fault::internal("store the chunks", error))?;
     apart(move || {
         // Held until the chunks are stored, even if the client disconnects.
         let _until_it_is_kept = (room, turn);
@@ -131,14 +131,14 @@ pub async fn recording(
         if bytes > most {
             let fault = too_large(most);
             let why = format!(
-                "Its recording is larger than {most} bytes; record shorter, or raise --max-recording."
+                "The recording is larger than {most} bytes; record for a shorter time, or raise --max-recording."
             );
             apart(move || Ok(delivery.refuse(&why))).await?;
             return Err(fault);
         }
         delivery = apart(move || {
             if !delivery.goes_on() {
-                return Err(Fault::conflict("This run has ended; nothing more is wanted of it."));
+                return Err(Fault::conflict("This run has ended; no more data is accepted."));
             }
             let written = delivery.file().and_then(|file| file.write_all(&piece));
             written.map_err(|error| Fault::internal("write the recording", error))?;
@@ -152,7 +152,7 @@ pub async fn recording(
         match pictures::check(&file) {
             Ok(checked) => delivery.complete(Delivered { bytes, events: checked.offered(), message, ended }),
             Err(flaw) => {
-                let why = format!("What its agent sent is no whole recording: {}.", flaw.flaw());
+                let why = format!("The agent sent an incomplete recording: {}.", flaw.flaw());
                 Err(delivery.refuse(&why))
             }
         }
@@ -162,8 +162,7 @@ pub async fn recording(
 }
 
 fn told<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(body)
-        .map_err(|error| Fault::bad(format!("The body cannot be understood: {error}.")))
+    serde_json::from_slice(body).map_err(|error| Fault::bad(format!("The body is invalid: {error}.")))
 }
 
 fn secret(headers: &HeaderMap) -> &str {

@@ -46,7 +46,7 @@ pub async fn large(
         if more > 0 {
             let units = u32::try_from(more).unwrap_or(u32::MAX);
             let permit = timeout(patience, Arc::clone(&app.bodies).acquire_many_owned(units)).await;
-            let sentence = "Too many large bodies come at once; try again in a while.";
+            let sentence = "Too many large uploads are in progress; retry later.";
             let busy = || Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence);
             let permit = permit.map_err(|_| busy())?.map_err(|_| busy())?;
             match &mut room {
@@ -116,7 +116,7 @@ impl Pieces {
             match frame {
                 Err(_) => return Err(late()),
                 Ok(None) => return Ok(None),
-                Ok(Some(Err(_))) => return Err(Fault::bad("The body broke off.")),
+                Ok(Some(Err(_))) => return Err(Fault::bad("The body was cut off.")),
                 Ok(Some(Ok(frame))) => {
                     // Ignore trailers.
                     if let Ok(data) = frame.into_data() {
@@ -134,15 +134,12 @@ impl Pieces {
 }
 
 fn late() -> Fault {
-    Fault::new(StatusCode::REQUEST_TIMEOUT, "The body did not come in time.")
+    Fault::new(StatusCode::REQUEST_TIMEOUT, "The body was not received in time.")
 }
 
 /// The error for a body above `most` bytes.
 pub fn too_large(most: u64) -> Fault {
-    Fault::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        format!("The body is too large; {most} bytes are taken at most."),
-    )
+    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, format!("The body is too large; the limit is {most} bytes."))
 }
 
 #[cfg(test)]

@@ -228,7 +228,7 @@ impl Compared {
 
 fn unclear() -> Fault {
     Fault::bad(
-        "Say what is compared, as ?before=run:ID&after=run:ID, or window:TARGET:FROM:TO or windows:KEY=VALUE:FROM:TO with UTC ms.",
+        "Give two profiles: ?before=run:ID&after=run:ID, or window:TARGET:FROM:TO or windows:KEY=VALUE:FROM:TO with UTC ms.",
     )
 }
 
@@ -255,7 +255,7 @@ fn called(of: &Target) -> String {
 
 fn key_and_value(label: &str) -> Result<(&str, &str), Fault> {
     let parts = label.split_once('=').filter(|(key, _)| !key.is_empty());
-    parts.ok_or_else(|| Fault::bad("Say the label of the targets as KEY=VALUE."))
+    parts.ok_or_else(|| Fault::bad("Give the label of the targets as KEY=VALUE."))
 }
 
 /// Renders output once a permit is available. Each rendering takes a CPU and memory, so only a few run at the

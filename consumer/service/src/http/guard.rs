@@ -52,7 +52,7 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
     if app.core.settings.token.is_none() && !is_ours(&host, &app.core.settings.hosts) {
         return Err(Fault::new(
             StatusCode::FORBIDDEN,
-            "This service is not called so; use its own address, or start it with --host NAME.",
+            "Unknown host name of this service; use its address, or start it with --host NAME.",
         ));
     }
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
@@ -60,7 +60,7 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
     if !safe && comes_from_elsewhere(headers, &host) {
         return Err(Fault::new(
             StatusCode::FORBIDDEN,
-            "Another site's page asked for this; only our own may.",
+            "Cross-site request refused; only pages of this service may send requests.",
         ));
     }
     let Some(token) = &app.core.settings.token else { return Ok(()) };
@@ -73,16 +73,13 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
         }
         return Err(Fault::new(
             StatusCode::UNAUTHORIZED,
-            "Send the agents' token of this service: `Authorization: Bearer TOKEN`.",
+            "Authentication required: send the agents' token as `Authorization: Bearer TOKEN`.",
         ));
     }
     if says(headers, token) || has_session(headers, &app.session) {
         return Ok(());
     }
-    Err(Fault::new(
-        StatusCode::UNAUTHORIZED,
-        "Send the token of this service: `Authorization: Bearer TOKEN`.",
-    ))
+    Err(Fault::new(StatusCode::UNAUTHORIZED, "Authentication required: send `Authorization: Bearer TOKEN`."))
 }
 
 /// Returns true for the paths of agents and those to which programs push profiles.
@@ -148,7 +145,7 @@ pub async fn log_in(State(app): State<App>, request: Body) -> Result<Response, F
     let said: Token = serde_json::from_slice(&said).map_err(|_| Fault::bad("Send {\"token\":\"…\"}."))?;
     let right = app.core.settings.token.as_ref().is_none_or(|token| id::same(&said.token, token));
     if !right {
-        return Err(Fault::new(StatusCode::UNAUTHORIZED, "That is not this service's token."));
+        return Err(Fault::new(StatusCode::UNAUTHORIZED, "Wrong token."));
     }
     let secure = if app.tls { "; Secure" } else { "" };
     let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/{secure}", app.session);

@@ -31,7 +31,7 @@ pub async fn bounded(room: &Arc<Semaphore>, response: Response) -> Response {
     // A response larger than the limit may pass if no other is pending.
     let units = u32::try_from(length.div_ceil(UNIT).min(MOST)).unwrap_or(u32::MAX);
     let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) else {
-        let sentence = "Too much was made that clients do not fetch; try again in a while.";
+        let sentence = "Too many responses are waiting to be read by clients; retry later.";
         return Fault::new(StatusCode::SERVICE_UNAVAILABLE, sentence).into_response();
     };
     let (parts, body) = response.into_parts();

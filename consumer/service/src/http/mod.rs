@@ -152,7 +152,7 @@ pub fn router(app: App) -> Router {
         .route("/openapi.json", get(observe::openapi))
         .fallback(page::file)
         .method_not_allowed_fallback(async || {
-            Fault::new(StatusCode::METHOD_NOT_ALLOWED, "This path does not know the method.")
+            Fault::new(StatusCode::METHOD_NOT_ALLOWED, "This path does not support the method.")
         })
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
         .with_state(app)
@@ -207,12 +207,12 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
         let query = axum::extract::Query::<T>::from_request_parts(parts, state).await;
         query.map(|axum::extract::Query(asked)| Self(asked)).map_err(|rejection| {
-            Fault::bad(format!("What stands behind the `?` cannot be understood: {}.", rejection.body_text()))
+            Fault::bad(format!("The query string is invalid: {}.", rejection.body_text()))
         })
     }
 }
 
 /// The same answer for all missing resources, so that it reveals nothing.
 fn nothing() -> Fault {
-    Fault::missing("There is no such file.")
+    Fault::missing("File not found.")
 }

@@ -52,16 +52,16 @@ pub async fn metrics(State(app): State<App>) -> Response {
     };
     let label = |name: &str, value: &str| format!("{{{name}=\"{value}\"}}");
     let states = [("live", live), ("gone", gone)].map(|(name, count)| (label("state", name), count));
-    put("targets", "gauge", "Processes that can be recorded, or could.", &states);
+    put("targets", "gauge", "Targets by state, including those that have ended.", &states);
     let runs = app.core.totals();
     let of = |status| (label("status", &format!("{status:?}").to_lowercase()), runs.by_status(status));
     let kept = [Status::Running, Status::Finished, Status::Cancelled, Status::Failed].map(of);
-    put("runs", "gauge", "Runs that go on or are kept.", &kept);
-    put("recording_bytes", "gauge", "Bytes of recordings that are kept.", &[(String::new(), runs.bytes)]);
+    put("runs", "gauge", "Runs in progress or stored.", &kept);
+    put("recording_bytes", "gauge", "Bytes of stored recordings.", &[(String::new(), runs.bytes)]);
     let answered = app.counts.by_class.iter().enumerate();
     let answered: Vec<_> =
         answered.map(|(class, n)| (label("code", &format!("{}xx", class + 1)), n.load(Relaxed))).collect();
-    put("answers_total", "counter", "Answers by class of status.", &answered);
+    put("answers_total", "counter", "Responses by status class.", &answered);
     let (mut messages, mut waiting) = (Vec::new(), Vec::new());
     for (kind, counts) in app.core.forward().counts() {
         let to = kind.name();
@@ -76,8 +76,8 @@ pub async fn metrics(State(app): State<App>) -> Response {
         waiting.push((label("to", to), counts.waiting));
     }
     if !waiting.is_empty() {
-        put("forwarded_total", "counter", "What became of what is passed on to other systems.", &messages);
-        put("forward_waiting_bytes", "gauge", "Recordings that wait to be passed on.", &waiting);
+        put("forwarded_total", "counter", "Results of forwarding to other systems.", &messages);
+        put("forward_waiting_bytes", "gauge", "Recordings waiting to be forwarded.", &waiting);
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }

@@ -118,13 +118,13 @@ pub async fn pull_of(
 
 /// HEAD must not start a recording.
 pub async fn no_head() -> Fault {
-    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "Ask for a profile with GET.")
+    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "Request a profile with GET.")
 }
 
 async fn answer(app: App, target: String, profile: &str, seconds: Option<String>) -> Result<Response, Fault> {
     let known = KNOWN.iter().find(|known| known.name == profile).ok_or_else(|| {
         let names = KNOWN.map(|known| known.name).join(", ");
-        Fault::missing(format!("There is no such profile; there are {names}."))
+        Fault::missing(format!("Profile not found; the profiles are {names}."))
     })?;
     let usual = if known.mode == Mode::Cpu { CPU_SECONDS } else { OTHER_SECONDS };
     let usual = usual.min(app.core.settings.max_duration.as_secs());
@@ -170,7 +170,7 @@ struct Waiting {
 
 impl Waiting {
     async fn profile(&self, known: &Known) -> Result<Vec<u8>, Fault> {
-        let Some(id) = &self.run else { return Err(Fault::missing("There is no such run.")) };
+        let Some(id) = &self.run else { return Err(Fault::missing("Run not found.")) };
         let run = loop {
             let run = self.app.core.run(id)?;
             if run.finished_time != 0 {

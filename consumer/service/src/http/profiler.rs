@@ -44,9 +44,8 @@ pub async fn processes(State(app): State<App>) -> Result<Response, Fault> {
 pub async fn adopt(State(app): State<App>, request: Body) -> Result<Response, Fault> {
     let local = app.local.ok_or_else(no_local)?;
     let request = body::small(request, app.core.settings.patience).await?;
-    let asked: Adopt = serde_json::from_slice(&request).map_err(|error| {
-        Fault::bad(format!("The body cannot be understood, {error}. Send {{\"pid\":4711}}."))
-    })?;
+    let asked: Adopt = serde_json::from_slice(&request)
+        .map_err(|error| Fault::bad(format!("The body is invalid: {error}. Send {{\"pid\":4711}}.")))?;
     apart(move || local.adopt(&asked)).await?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
@@ -86,7 +85,9 @@ pub async fn begin(app: &App, target: String, request: Body) -> Result<Run, Faul
     apart(move || {
         let asked = Asked::parse(&request, &core.settings)?;
         if !asked.targets.is_empty() {
-            return Err(Fault::bad("The path names the target; for several use POST /v1/runs."));
+            return Err(Fault::bad(
+                "The path already names the target; for several targets use POST /v1/runs.",
+            ));
         }
         core.create(&target, &asked)
     })

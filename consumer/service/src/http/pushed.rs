@@ -37,7 +37,7 @@ async fn taken<T: Send + 'static>(
 ) -> Result<T, Fault> {
     let (request, room) = body::large(app, request, LARGEST_CHUNKS).await?;
     let turn = app.messages.clone().acquire_owned().await;
-    let turn = turn.map_err(|error| Fault::internal("take what was sent", error))?;
+    let turn = turn.map_err(|error| Fault::internal("process the pushed profile", error))?;
     let app = app.clone();
     apart(move || {
         let _until_it_is_done = (room, turn);
@@ -109,11 +109,11 @@ fn is_of(headers: &HeaderMap, kind: &str) -> Result<(), Fault> {
     let told = text(header::CONTENT_TYPE).unwrap_or(kind);
     let packed = text(header::CONTENT_ENCODING).unwrap_or("identity");
     if !told.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind) {
-        let sentence = format!("Send protobuf: Content-Type {kind}; its form as JSON is not taken.");
+        let sentence = format!("Send protobuf with Content-Type {kind}; JSON is not supported.");
         return Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, sentence));
     }
     if !matches!(packed, "identity" | "gzip") {
-        let sentence = "Send it as it is, or with Content-Encoding gzip.";
+        let sentence = "Send the body uncompressed, or with Content-Encoding gzip.";
         return Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, sentence));
     }
     Ok(())

@@ -17,8 +17,9 @@ const CSV: &str = "text/csv; charset=utf-8";
 
 /// Parses a query; returns the store and the query.
 fn understood(app: App, query: Option<String>) -> Result<(Arc<Stored>, Asked), Fault> {
-    let store =
-        app.store.ok_or_else(|| Fault::missing("There is no store; start the service with --store DIR."))?;
+    let store = app
+        .store
+        .ok_or_else(|| Fault::missing("The service has no profile store; start it with --store DIR."))?;
     Ok((store, Asked::parse(&query.unwrap_or_default())?))
 }
 
@@ -46,7 +47,7 @@ pub async fn diff(State(app): State<App>, RawQuery(query): RawQuery) -> Result<R
     let (store, Asked { choices: [before, after], weighing, told, .. }) = understood(app, query)?;
     if before == after {
         return Err(Fault::bad(
-            "Both sides are the same: say the other one with b.service, b.label, b.from, …",
+            "Both sides are the same; select the second one with b.service, b.label, b.from, …",
         ));
     }
     let answer = store.ask(&Question::Diff { before, after, weighing }).await?;
@@ -65,7 +66,7 @@ pub async fn top(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Re
 pub async fn share(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
     let (store, asked) = understood(app, query)?;
     let Asked { choices: [choice, _], weighing, function, by, every, told, .. } = asked;
-    let function = function.ok_or_else(|| Fault::bad("Say which functions: function=REGEX."))?;
+    let function = function.ok_or_else(|| Fault::bad("Give the functions: function=REGEX."))?;
     let answer = store.ask(&Question::Share { choice, weighing, function, by, every }).await?;
     Ok(text(answer, told, CSV))
 }
@@ -130,7 +131,7 @@ mod tests {
         for route in ROUTES {
             let (status, _, body) = get(Settings::default(), &format!("/v1/store{route}"), &[]).await;
             assert_eq!(status, 404);
-            assert!(body.contains("start the service with --store DIR"), "{route}: {body}");
+            assert!(body.contains("start it with --store DIR"), "{route}: {body}");
         }
     }
 

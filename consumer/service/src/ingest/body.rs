@@ -27,7 +27,7 @@ pub(super) struct Parts {
 pub(super) fn parts(content_type: Option<&str>, body: Bytes) -> Result<Parts, Error> {
     let form = content_type.filter(|of| of.trim_start().to_ascii_lowercase().starts_with("multipart/"));
     let Some(form) = form else { return Ok(Parts { profile: body, labels: None }) };
-    let flawed = |error: multer::Error| Error::Bad(format!("The form cannot be read: {error}."));
+    let flawed = |error: multer::Error| Error::Bad(format!("The form is invalid: {error}."));
     let boundary = multer::parse_boundary(form).map_err(flawed)?;
     let most = body.len() as u64;
     let constraints = Constraints::new()
@@ -41,22 +41,21 @@ pub(super) fn parts(content_type: Option<&str>, body: Bytes) -> Result<Parts, Er
         let bytes = ready(field.bytes())?.map_err(flawed)?;
         match name.as_str() {
             "jfr" | "profile" if any => {
-                return Err(Error::Bad("The form has two profiles: send them one by one.".into()));
+                return Err(Error::Bad("The form has two profiles; send each in its own request.".into()));
             }
             "jfr" | "profile" => (found.profile, any) = (bytes, true),
             "labels" => found.labels = Some(bytes),
             // A cumulative profile, to be subtracted from the current one.
             "prev_profile" if !bytes.is_empty() => {
                 return Err(Error::Unknown(
-                    "A `prev_profile` is not taken: let the agent send what happened since it last did."
-                        .into(),
+                    "`prev_profile` is not supported; configure the agent to send deltas.".into(),
                 ));
             }
             _ => {}
         }
     }
     if !any {
-        return Err(Error::Bad("The form has no part `jfr` or `profile`: name the recording so.".into()));
+        return Err(Error::Bad("The form has no part named `jfr` or `profile`.".into()));
     }
     Ok(found)
 }
@@ -81,7 +80,7 @@ fn ready<T>(future: impl Future<Output = T>) -> Result<T, Error> {
             return Ok(value);
         }
     }
-    Err(Error::Bad("The form does not end.".into()))
+    Err(Error::Bad("The form is incomplete.".into()))
 }
 
 /// Decompresses gzip data up to a limit; returns other data unchanged.
@@ -93,7 +92,7 @@ pub(super) fn unpacked(bytes: Bytes, most: usize, what: &str) -> Result<Bytes, E
     let mut reader = MultiGzDecoder::new(&*bytes).take(most as u64 + 1);
     reader
         .read_to_end(&mut out)
-        .map_err(|error| Error::Bad(format!("{what} cannot be unpacked: {error}.")))?;
+        .map_err(|error| Error::Bad(format!("{what} cannot be decompressed: {error}.")))?;
     if out.len() > most {
         return Err(Error::too_large(what, most));
     }

@@ -16,7 +16,7 @@ pub(super) fn take(text: &[u8], unit: &str, period: Option<u64>, making: &mut Ma
         if line.is_empty() {
             continue;
         }
-        let flawed = || Error::Bad(format!("Line {number} is no folded stack: write `frame;frame 42`."));
+        let flawed = || Error::Bad(format!("Line {number} is not a folded stack; write `frame;frame 42`."));
         let space = line.iter().rposition(|&byte| byte == b' ').ok_or_else(flawed)?;
         let (stack, weight) = line.split_at(space);
         let weight = std::str::from_utf8(weight.trim_ascii()).ok().and_then(|weight| weight.parse().ok());
@@ -31,7 +31,7 @@ pub(super) fn take(text: &[u8], unit: &str, period: Option<u64>, making: &mut Ma
         making.sample(Sample { kind, stack, thread: 0, time: None, value })?;
     }
     if making.samples.is_empty() {
-        return Err(Error::Bad("There is nothing in the body: send `frame;frame 42`, line by line.".into()));
+        return Err(Error::Bad("The body is empty; send lines such as `frame;frame 42`.".into()));
     }
     Ok(())
 }

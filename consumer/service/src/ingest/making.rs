@@ -207,5 +207,5 @@ impl Making {
 }
 
 fn too_many(what: &str) -> Error {
-    Error::TooLarge(format!("There are too many {what} in it: send it more often, or in parts."))
+    Error::TooLarge(format!("The profile has too many {what}; send profiles more often, or in parts."))
 }

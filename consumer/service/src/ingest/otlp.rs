@@ -41,11 +41,11 @@ pub fn otlp(body: Bytes, now: i64, limits: Limits) -> Result<Vec<Received>, Erro
     let bytes = body::unpacked(body, limits.message, "The request")?;
     // The request has the same fields as the file format.
     let data = ProfilesData::decode(bytes)
-        .map_err(|error| Error::Bad(format!("The body is no request of OTLP profiles: {error}.")))?;
+        .map_err(|error| Error::Bad(format!("The body is not an OTLP profiles request: {error}.")))?;
     let tables = data.dictionary.unwrap_or_default();
     if data.resource_profiles.len() > MOST_RESOURCES {
         return Err(Error::TooLarge(format!(
-            "The request has more than {MOST_RESOURCES} resources: send it in parts."
+            "The request has more than {MOST_RESOURCES} resources; send it in parts."
         )));
     }
     let mut left = limits.text;

@@ -11,9 +11,9 @@ use super::making::{DEEPEST, Frame, Known, Making, Measure, Sample};
 /// Adds an uncompressed profile. Returns its time range in UTC ms, if known.
 pub(super) fn take(message: &[u8], making: &mut Making) -> Result<Option<(i64, i64)>, Error> {
     let profile = Profile::decode(message)
-        .map_err(|error| Error::Bad(format!("The body cannot be read: no pprof profile, {error}.")))?;
+        .map_err(|error| Error::Bad(format!("The body is not a pprof profile: {error}.")))?;
     if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
-        return Err(Error::Bad("The body cannot be read: no pprof profile, it has no value.".into()));
+        return Err(Error::Bad("The body is not a pprof profile: it has no sample type.".into()));
     }
     let text = |index: i64| -> &str {
         let at = usize::try_from(index).ok();

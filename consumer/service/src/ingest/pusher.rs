@@ -52,9 +52,9 @@ pub fn pushed(request: Bytes, now: i64, limits: Limits) -> Result<Vec<(App, Byte
     }
     let bytes = body::unpacked(request, limits.message, "The request")?;
     let request = Request::decode(bytes)
-        .map_err(|error| Error::Bad(format!("The body is no PushRequest: {error}.")))?;
+        .map_err(|error| Error::Bad(format!("The body is not a PushRequest: {error}.")))?;
     if request.series.iter().map(|series| 1 + series.samples.len()).sum::<usize>() > MOST {
-        return Err(Error::TooLarge(format!("The request has more than {MOST} profiles: send it in parts.")));
+        return Err(Error::TooLarge(format!("The request has more than {MOST} profiles; send it in parts.")));
     }
     let (mut message, mut recording) = (limits.message, limits.recording);
     let mut taken = Vec::new();

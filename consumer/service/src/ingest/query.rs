@@ -24,9 +24,8 @@ impl App {
     /// # Errors
     /// Returns an error if the text has another form or no name.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let form = || {
-            Error::Bad("Give ?name=app{key=value,…}: the name of what is recorded, and its labels.".into())
-        };
+        let form =
+            || Error::Bad("Give ?name=app{key=value,…}: the name of the application and its labels.".into());
         let (name, labels) = match text.split_once('{') {
             None => (text, ""),
             Some((name, labels)) => (name, labels.strip_suffix('}').ok_or_else(form)?),
@@ -84,7 +83,7 @@ pub(super) struct Query {
 impl Query {
     pub(super) fn parse(query: &str, now: i64) -> Result<Self, Error> {
         if query.len() > LONGEST {
-            return Err(Error::TooLarge("The query has more than 16 KiB: give fewer labels.".into()));
+            return Err(Error::TooLarge("The query is longer than 16 KiB; give fewer labels.".into()));
         }
         let (mut app, mut from, mut until) = (None, None, None);
         let (mut format, mut unit, mut period) = (Format::Folded, "samples".to_owned(), None);
@@ -104,13 +103,13 @@ impl Query {
             }
         }
         let app = app.ok_or_else(|| {
-            Error::Bad("Give ?name=app{key=value,…}: it is not said what was recorded.".into())
+            Error::Bad("Give ?name=app{key=value,…}: the name of the application is missing.".into())
         })?;
         let untimed = from.is_none() && until.is_none();
         let until = until.unwrap_or(now);
         let from = from.unwrap_or(until);
         if from > until {
-            return Err(Error::Bad("It ends before it begins: `from` must not be after `until`.".into()));
+            return Err(Error::Bad("`from` must not be after `until`.".into()));
         }
         Ok(Self { app, from, until, format, unit, period, untimed })
     }
@@ -124,7 +123,7 @@ fn named(name: &str) -> Result<Format, Error> {
         "" | "folded" | "collapsed" | "lines" | "groups" => Ok(Format::Folded),
         other => {
             let other = cut(other, 40);
-            Err(Error::Unknown(format!("The format {other:?} is not taken: send jfr, pprof or folded.")))
+            Err(Error::Unknown(format!("The format {other:?} is not supported; send jfr, pprof or folded.")))
         }
     }
 }
@@ -135,7 +134,7 @@ fn moment(which: &str, text: &str) -> Result<i64, Error> {
         .parse()
         .ok()
         .filter(|&number| number >= 0)
-        .ok_or_else(|| Error::Bad(format!("`{which}` is no time: give seconds since 1970, UTC.")))?;
+        .ok_or_else(|| Error::Bad(format!("`{which}` is not a time; give seconds since 1970, UTC.")))?;
     Ok(match number {
         ..SECONDS => number * 1000,
         SECONDS..100_000_000_000_000 => number,
@@ -186,7 +185,7 @@ mod tests {
             assert!(matches!(of(other), Err(Error::Bad(_))), "{other}");
         }
         let unknown = of("name=a&format=trie").unwrap_err();
-        assert_eq!(unknown.to_string(), "The format \"trie\" is not taken: send jfr, pprof or folded.");
+        assert_eq!(unknown.to_string(), "The format \"trie\" is not supported; send jfr, pprof or folded.");
         assert!(matches!(of(&format!("name={}", "a".repeat(20_000))), Err(Error::TooLarge(_))));
     }
 }

@@ -217,7 +217,7 @@ fn folded_text_is_converted_to_recording() {
     let memory = made("collapsed&units=bytes", gzip(lines));
     assert_eq!(weighed(&memory, "alloc"), (42, "bytes".into(), stacks(1, 41)));
     let error = of("folded", "main;a 1\nmain\n").unwrap_err();
-    assert_eq!(error.to_string(), "Line 2 is no folded stack: write `frame;frame 42`.");
+    assert_eq!(error.to_string(), "Line 2 is not a folded stack; write `frame;frame 42`.");
     assert!(of("folded", "\n\n").is_err() && of("folded", vec![0xff; 100]).is_err());
     // Too many for one event each.
     assert_eq!(weighed(&made("folded", "a 99999999999".into()), "samples").0, 99_999_999_999);

@@ -47,7 +47,7 @@ pub(super) fn recording(
     let from = from.max(0).saturating_mul(MILLI).min(first);
     let until = until.saturating_mul(MILLI).max(last).max(from.saturating_add(MILLI));
     if until.saturating_sub(from) > LONGEST {
-        return Err(Error::Bad("It is of more than a day: say when it was, in ns since 1970.".into()));
+        return Err(Error::Bad("The profile covers more than a day; give its time in ns since 1970.".into()));
     }
     let mut writing = Writing::new(making, from, until).map_err(flawed)?;
     writing.all().map_err(flawed)?;
@@ -59,7 +59,7 @@ pub(super) fn recording(
 }
 
 fn flawed(error: io::Error) -> Error {
-    Error::TooLarge(format!("It cannot be kept as a recording, {error}: send it in parts."))
+    Error::TooLarge(format!("The profile cannot be converted to a recording: {error}. Send it in parts."))
 }
 
 fn of_writer(error: WriteError) -> io::Error {

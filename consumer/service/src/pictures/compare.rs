@@ -78,14 +78,14 @@ pub fn compare(
         let names =
             |events: &BTreeSet<String>| events.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Err(Error::Refused(format!(
-            "Before there are samples of {}, after of {}: say what to compare with `event`.",
+            "The first profile has samples of {}, the second of {}; choose an event with `event`.",
             names(&before.events),
             names(&after.events)
         )));
     }
     if before.tree.unit != after.tree.unit {
         return Err(Error::Refused(format!(
-            "Before is measured in {}, after in {}: choose events that both have.",
+            "The first profile is in {}, the second in {}; choose events that both have.",
             before.tree.unit, after.tree.unit
         )));
     }

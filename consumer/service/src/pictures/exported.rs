@@ -34,7 +34,8 @@ pub(super) fn write(
         samples += u64::from(matches!(item, Item::Sample(_)));
         if samples > MOST {
             return Err(Error::TooLarge(format!(
-                "There are more than {MOST} samples, which is the most that {} is made of: choose a shorter interval, or take folded or jfr.",
+                "The interval has more than {MOST} samples, which is the limit for {}; choose a shorter \
+                 interval, or use folded or jfr.",
                 format.name()
             )));
         }

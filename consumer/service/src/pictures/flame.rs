@@ -19,7 +19,8 @@ use super::{Error, Outcome, Wanted};
 /// Maximum number of samples with timestamps in a page; each takes 8 to 24 bytes in memory.
 pub const TIMED: u64 = 2 << 20;
 
-const UNTOLD: &str = "The page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart.";
+const UNTOLD: &str =
+    "The page has no timeline: sample timestamps in this recording are missing or inconsistent.";
 
 /// Folded stacks and the data they come from.
 pub(super) struct Drawn {
@@ -100,7 +101,7 @@ pub(super) fn page(
     let times = match picture::samples(&measures).filter(|&samples| samples > TIMED) {
         Some(samples) => {
             outcome.notes.push(format!(
-                "The page does not tell when its {samples} samples were taken, which it does of {TIMED} at most: choose a shorter interval."
+                "The page has no timeline: it can show {TIMED} samples, but the interval has {samples}; choose a shorter interval."
             ));
             None
         }

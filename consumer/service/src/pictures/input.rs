@@ -28,16 +28,18 @@ impl<'a> Inputs<'a> {
         for source in sources {
             let metadata = source.metadata().map_err(unreadable)?;
             if !metadata.is_file() {
-                return Err(Error::Read("The recording is no file: remove it and record again.".into()));
+                return Err(Error::Read(
+                    "The recording is not a regular file; remove it and record again.".into(),
+                ));
             }
             bytes = bytes.saturating_add(metadata.len());
         }
         if bytes == 0 {
-            return Err(Error::Refused("There is no recording of that: choose another interval.".into()));
+            return Err(Error::Refused("No recording in this interval; choose another interval.".into()));
         }
         if bytes > most {
             return Err(Error::TooLarge(format!(
-                "The recordings have {} and pictures are made of {} at most: choose a shorter interval, or take the JFR files.",
+                "The recordings have {}, but flame graphs are limited to {}; choose a shorter interval, or download the JFR files.",
                 amount::bytes(bytes),
                 amount::bytes(most)
             )));
@@ -108,7 +110,7 @@ impl<'a> Inputs<'a> {
 
 /// Formats a message about unreadable data.
 pub(super) fn left_out(warning: &impl std::fmt::Display) -> String {
-    format!("A part could not be read and is left out: {warning}.")
+    format!("A part could not be read and is omitted: {warning}.")
 }
 
 fn unreadable(error: io::Error) -> Error {

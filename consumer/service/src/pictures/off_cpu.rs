@@ -50,7 +50,7 @@ pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wan
     let Drawn { model, seen, latency, .. } = off_cpu.finish();
     if seen.intervals == 0 {
         return Err(Error::Refused(
-            "There are no times without a processor in it: record in mode OFF_CPU, or choose another interval.".into(),
+            "The recording has no off-CPU time; record in mode OFF_CPU, or choose another interval.".into(),
         ));
     }
     if model.samples.is_empty() {
@@ -75,23 +75,23 @@ impl Read {
             notes: self.damage.clone().into_iter().collect(),
         };
         if lost > 0 {
-            outcome.notes.push(format!("{lost} records of the scheduler and intervals were lost."));
+            outcome.notes.push(format!("{lost} scheduler records and intervals were lost."));
         }
         if beyond > 0 {
             outcome.notes.push(format!(
-                "{beyond} intervals are left out, as chains are followed through so many at most: choose a shorter interval."
+                "{beyond} intervals are omitted, because the number of intervals in chains is limited; choose a shorter interval."
             ));
         }
         if open_drawn > 0 {
             outcome.notes.push(format!(
-                "No wait ended during the run: those of {open_drawn} threads that were still waiting are drawn up to its end."
+                "No wait ended during the run; the waits of {open_drawn} threads are drawn up to its end."
             ));
         } else if open > 0 && matches!(graph, Graph::OffCpu | Graph::Time) {
             outcome.notes.push(format!("Threads still waiting at the end are not drawn: {open}."));
         }
         if involuntary > 0 && graph == Graph::OffCpu {
             outcome.notes.push(format!(
-                "{} in which threads were preempted are not drawn: select runqueue or threadtime.",
+                "{} of preemption are not drawn; select runqueue or threadtime to draw it.",
                 nanos(involuntary)
             ));
         }

@@ -26,7 +26,7 @@ pub(super) fn write(inputs: &Inputs<'_>, range: Range, out: &mut impl Write) -> 
             kept.extend(part);
         }
         if kept.is_empty() {
-            return Err(Error::Refused("Nothing was recorded in this interval: choose another one.".into()));
+            return Err(Error::Refused("No data was recorded in this interval; choose another one.".into()));
         }
         sources = kept;
     }
@@ -42,7 +42,7 @@ pub(super) fn write(inputs: &Inputs<'_>, range: Range, out: &mut impl Write) -> 
     }
     let mut outcome = Outcome { whole: unread == 0, ..Outcome::default() };
     if unread > 0 {
-        outcome.notes.push(format!("{unread} bytes could not be read and are left out."));
+        outcome.notes.push(format!("{unread} bytes could not be read and are omitted."));
     }
     Ok(outcome)
 }
@@ -61,7 +61,7 @@ fn lies_in(recording: &Recording, range: Range) -> bool {
 /// unreadable bytes.
 fn part(source: &edit::Source, range: Range) -> Result<(Option<edit::Source>, u64), Error> {
     let aside = |error| {
-        Error::Read(format!("The recording cannot be cut, as there is no room for the part: {error}."))
+        Error::Read(format!("The recording cannot be cut, because the part cannot be stored: {error}."))
     };
     let file = tempfile::tempfile().map_err(aside)?;
     let mut out = BufWriter::new(&file);

@@ -110,7 +110,10 @@ fn listed_events_can_be_rendered() {
     let all = offered("off-cpu/off_cpu.jfr");
     assert_eq!(all[..3], ["cpu", "offcpu", "threadtime"], "{all:?}");
     let refused = made(Format::Html, &[open("recordings/flightline.jfr")], &of("lock", false)).unwrap_err();
-    assert!(refused.to_string().starts_with("There are no events of lock: ask for one of cpu"), "{refused}");
+    assert!(
+        refused.to_string().starts_with("The recording has no lock events; choose one of cpu"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn invalid_selections_are_rejected_with_message() {
     }
     assert!(check(&File::open(FIXTURES).unwrap()).is_err());
     let mixed = made(Format::Folded, &[open("recordings/ap-java-multichunk.jfr")], &of("nonsense", true));
-    assert!(mixed.unwrap_err().to_string().contains("ask for one of cpu, "));
+    assert!(mixed.unwrap_err().to_string().contains("choose one of cpu, "));
 }
 
 #[test]
@@ -169,9 +172,9 @@ fn comparison_shows_both_totals() {
     assert!(text(&page).contains(&told), "{told}");
     let other = [open("recordings/ap-java-wall.jfr")];
     let unlike = compare(&whole(&before), &whole(&other), &Wanted::default(), &mut Vec::new()).unwrap_err();
-    assert!(unlike.to_string().contains("say what to compare with `event`"), "{unlike}");
+    assert!(unlike.to_string().contains("choose an event with `event`"), "{unlike}");
     let none = compare(&whole(&before), &whole(&other), &of("live", false), &mut Vec::new()).unwrap_err();
-    assert!(none.to_string().starts_with("Before: There are no events of live"), "{none}");
+    assert!(none.to_string().starts_with("Before: The recording has no live events"), "{none}");
     let off = [open("off-cpu/off_cpu.jfr")];
     let outcome = compare(&whole(&off), &whole(&off), &of("offcpu", true), &mut Vec::new()).unwrap();
     assert_eq!(outcome.unit, "ns");

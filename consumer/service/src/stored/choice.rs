@@ -78,7 +78,7 @@ impl Choice {
     /// Returns an error if the value is invalid.
     pub fn take(&mut self, name: &str, value: &str) -> Result<bool, Fault> {
         if value.contains('\0') {
-            return Err(Fault::bad("Names and values have no NUL."));
+            return Err(Fault::bad("Names and values must not contain NUL."));
         }
         match name {
             "service" => self.add("service".into(), Some(value))?,
@@ -91,7 +91,7 @@ impl Choice {
             "from" => once(&mut self.from, moment(value)?)?,
             "to" => once(&mut self.to, moment(value)?)?,
             "where" if self.free.is_empty() => value.trim().clone_into(&mut self.free),
-            "where" => return Err(Fault::bad("Give where once.")),
+            "where" => return Err(Fault::bad("Give `where` only once.")),
             _ => return Ok(false),
         }
         Ok(true)
@@ -99,7 +99,7 @@ impl Choice {
 
     fn add(&mut self, column: String, value: Option<&str>) -> Result<(), Fault> {
         if self.columns.values().map(Vec::len).sum::<usize>() >= MOST_VALUES {
-            return Err(Fault::bad(format!("At most {MOST_VALUES} values are chosen together.")));
+            return Err(Fault::bad(format!("At most {MOST_VALUES} values can be selected.")));
         }
         self.columns.entry(column).or_default().push(value.map(str::to_owned));
         Ok(())
@@ -111,7 +111,7 @@ impl Choice {
     /// Returns an error if not.
     pub fn check(&self) -> Result<(), Fault> {
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
-            return Err(Fault::bad("The time begins before it ends: from is less than to, in UTC ms."));
+            return Err(Fault::bad("`from` must be before `to`, in UTC ms."));
         }
         balanced(&self.free)
     }
@@ -201,19 +201,19 @@ pub(super) fn by(name: &str) -> Result<String, Fault> {
 
 fn unclear_label() -> Fault {
     Fault::bad(
-        "Say a label as label=KEY=VALUE (or unset=KEY), with its key as GET /v1/store lists it: a to z, 0 to 9 and _.",
+        "Give a label as label=KEY=VALUE (or unset=KEY), with a key from GET /v1/store: a to z, 0 to 9 and _.",
     )
 }
 
 fn moment(text: &str) -> Result<i64, Fault> {
     let moment = text.parse().ok().filter(|moment| (0..=LAST).contains(moment));
-    moment.ok_or_else(|| Fault::bad("Say from and to in UTC ms, in years up to 9999."))
+    moment.ok_or_else(|| Fault::bad("Give `from` and `to` in UTC ms, in years up to 9999."))
 }
 
 fn once<T>(into: &mut Option<T>, value: T) -> Result<(), Fault> {
     match into.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Fault::bad("Give from and to once.")),
+        Some(_) => Err(Fault::bad("Give `from` and `to` only once.")),
     }
 }
 
@@ -230,7 +230,7 @@ fn timestamp(ms: i64) -> String {
 fn balanced(free: &str) -> Result<(), Fault> {
     let mut depth = 0_usize;
     let mut letters = free.chars().peekable();
-    let unbalanced = || Fault::bad("Brackets and quotes in where open and close in pairs.");
+    let unbalanced = || Fault::bad("Unbalanced brackets or quotes in `where`.");
     while let Some(c) = letters.next() {
         match c {
             '\'' | '"' | '`' => {
@@ -241,7 +241,7 @@ fn balanced(free: &str) -> Result<(), Fault> {
                 letters.by_ref().find(|&other| other == '\n');
             }
             '/' if letters.peek() == Some(&'*') => {
-                return Err(Fault::bad("Comments as /* … */ are not taken in where."));
+                return Err(Fault::bad("Comments (/* … */) are not allowed in `where`."));
             }
             '(' => depth += 1,
             ')' => depth = depth.checked_sub(1).ok_or_else(unbalanced)?,

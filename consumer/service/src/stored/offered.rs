@@ -155,7 +155,7 @@ impl Stored {
         let Answer { body, .. } = self.ask(&Question::Rows(sql)).await?;
         let lines = body.split(|&c| c == b'\n').filter(|line| !line.is_empty());
         let rows: Result<Vec<Row>, _> = lines.map(serde_json::from_slice).collect();
-        rows.map_err(|error| Fault::internal("understand what the store answers", error))
+        rows.map_err(|error| Fault::internal("parse the query result", error))
     }
 }
 

@@ -166,7 +166,7 @@ impl Asked {
                 _ => {
                     let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
                     return Err(Fault::bad(format!(
-                        "There is no parameter {name}; GET /openapi.json lists them."
+                        "Unknown parameter {name}; GET /openapi.json lists the parameters."
                     )));
                 }
             }
@@ -181,7 +181,7 @@ impl Asked {
                 self.weighing.total = match value {
                     "samples" => false,
                     "total" => true,
-                    _ => return Err(Fault::bad("measure is samples or total.")),
+                    _ => return Err(Fault::bad("`measure` must be samples or total.")),
                 }
             }
             "lines" => self.weighing.lines = flag(value)?,
@@ -190,30 +190,33 @@ impl Asked {
             "told" => self.told = flag(value)?,
             "min" => {
                 let min = value.parse().ok().filter(|min| (0.0..=100.0).contains(min));
-                self.min =
-                    min.ok_or_else(|| Fault::bad("min is a share of all samples in percent, 0 to 100."))?;
+                self.min = min.ok_or_else(|| {
+                    Fault::bad("`min` must be a share of all samples in percent, 0 to 100.")
+                })?;
             }
             "engine" => {
                 let engine = Engine::named(value);
                 self.engine = engine.ok_or_else(|| {
-                    Fault::bad("engine is datafusion, duckdb, spark, trino, hive or clickhouse.")
+                    Fault::bad("`engine` must be datafusion, duckdb, spark, trino, hive or clickhouse.")
                 })?;
             }
             "function" => {
                 if value.is_empty() || value.len() > LONGEST_PATTERN || value.contains('\0') {
-                    return Err(Fault::bad("function is a regular expression of 1 to 1000 letters."));
+                    return Err(Fault::bad(
+                        "`function` must be a regular expression of 1 to 1000 characters.",
+                    ));
                 }
                 self.function = Some(value.to_owned());
             }
             "by" => self.by = by(value).map_err(|_| unclear_by())?,
             "every" => {
                 let every = value.parse().ok().filter(|every| (1..=LONGEST_STEP).contains(every));
-                self.every =
-                    every.ok_or_else(|| Fault::bad("every is a number of seconds, a year at most."))?;
+                self.every = every
+                    .ok_or_else(|| Fault::bad("`every` must be a number of seconds, at most a year."))?;
             }
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=MOST_FUNCTIONS).contains(limit));
-                self.limit = limit.ok_or_else(|| Fault::bad("limit is 1 to 10000 functions."))?;
+                self.limit = limit.ok_or_else(|| Fault::bad("`limit` must be 1 to 10000 functions."))?;
             }
             _ => return Ok(false),
         }
@@ -231,7 +234,7 @@ fn flag(value: &str) -> Result<bool, Fault> {
 
 fn unclear_by() -> Fault {
     Fault::bad(
-        "by is service, day, event_type, thread, state or label:KEY, with a key as GET /v1/store lists it.",
+        "`by` must be service, day, event_type, thread, state or label:KEY, with a key from GET /v1/store.",
     )
 }
 

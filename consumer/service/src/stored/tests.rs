@@ -91,16 +91,16 @@ async fn what_the_command_says_is_told() {
         (
             "echo 'flightline: noted' >&2; echo 'error: no sample is one where x' >&2; exit 1",
             422,
-            "The store answers: no sample is one where x.",
+            "The query failed: no sample is one where x.",
         ),
-        ("printf 'error: a\\033[31m\\nb.\\n' >&2; exit 2", 422, "The store answers: a?[31m b."),
-        ("exit 1", 422, "The store answers: nothing, but failed."),
-        ("kill -9 $$", 500, "flightline-sql was killed, mostly for want of memory: choose fewer samples."),
+        ("printf 'error: a\\033[31m\\nb.\\n' >&2; exit 2", 422, "The query failed: a?[31m b."),
+        ("exit 1", 422, "The query failed: no error message."),
         (
-            "kill -6 $$",
+            "kill -9 $$",
             500,
-            "flightline-sql broke down (signal: 6 (SIGABRT)); the service's machine may tell why.",
+            "flightline-sql was killed, probably because it ran out of memory; select fewer samples.",
         ),
+        ("kill -6 $$", 500, "flightline-sql failed (signal: 6 (SIGABRT)); see the log of the service."),
     ] {
         let bench = Bench::new(script);
         let fault = bench.stored().ask(&flame("x")).await.unwrap_err();

@@ -236,7 +236,7 @@ impl Window {
         let bytes = chunk.checked.bytes;
         if bytes > self.limits.bytes || self.limits.chunks == 0 {
             return Err(Error::TooLarge(format!(
-                "A chunk of {} is more than is kept of a target, which is {}: send shorter chunks, or keep more.",
+                "A chunk of {} exceeds the limit per target of {}; send shorter chunks, or raise --window-size.",
                 amount::bytes(bytes),
                 amount::bytes(self.limits.bytes)
             )));
@@ -300,7 +300,7 @@ impl Window {
         let mut chosen: Vec<&Entry> = self.entries.iter().filter(overlaps).collect();
         if chosen.len() > MOST_SELECTED {
             return Err(Error::TooLarge(format!(
-                "The interval has {} chunks, and {MOST_SELECTED} are looked at at once: choose a shorter interval.",
+                "The interval has {} chunks, but the limit is {MOST_SELECTED}; choose a shorter interval.",
                 chosen.len()
             )));
         }

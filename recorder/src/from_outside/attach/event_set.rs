@@ -183,7 +183,7 @@ impl EventSet {
             match error.raw_os_error().filter(|errno| !common.contains(errno)) {
                 Some(_) => io::Error::new(
                     error.kind(),
-                    format!("the kernel refuses {}: {}", named.name, crate::error::plain(&error)),
+                    format!("the kernel refused {}: {}", named.name, crate::error::plain(&error)),
                 ),
                 None => error,
             }
@@ -300,7 +300,7 @@ impl EventSet {
                 event.reported = true;
                 let name = &event.name;
                 format!(
-                    "{name}: the kernel leaves out events that come faster than kernel.perf_event_max_sample_rate; give a \
+                    "{name}: the kernel drops events above kernel.perf_event_max_sample_rate; give a \
                      longer interval, such as {name}@1000"
                 )
             })

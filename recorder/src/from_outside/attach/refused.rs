@@ -6,7 +6,7 @@ use crate::error::Error;
 
 /// Returns the error that there is no such process.
 pub fn gone(pid: u32) -> Error {
-    refusal(format!("there is no process {pid}"))
+    refusal(format!("process {pid} does not exist"))
 }
 
 fn refusal(problem: String) -> Error {
@@ -48,37 +48,37 @@ fn text(facts: &Facts, error: &io::Error) -> String {
     let Facts { pid, us, .. } = *facts;
     let said = crate::error::plain(error);
     match error.raw_os_error() {
-        Some(libc::ESRCH) => format!("there is no process {pid} any more"),
+        Some(libc::ESRCH) => format!("process {pid} has ended"),
         Some(libc::EMFILE | libc::ENFILE) => format!(
-            "process {pid} has too many threads: its events need one descriptor for each thread, processor and event; \
-             raise the limit (ulimit -n)"
+            "process {pid} has too many threads: perf events need one descriptor per thread, CPU and \
+             event; raise the limit (ulimit -n)"
         ),
         Some(libc::ENOSYS) => {
-            "perf_event_open is not in this kernel, or filtered (a container's seccomp profile)".to_owned()
+            "perf_event_open is not available: this kernel lacks it, or a seccomp filter (container) blocks it".to_owned()
         }
         Some(libc::EACCES | libc::EPERM) if us != 0 => match (facts.owner, facts.paranoid) {
             (Some(owner), _) if owner != us => {
                 format!(
-                    "process {pid} belongs to user {owner}, we are user {us}; run flightline as that user or as root"
+                    "process {pid} belongs to user {owner}, but flightline runs as user {us}; run flightline as that user or as root"
                 )
             }
             _ if facts.closed => format!(
-                "process {pid} is closed to others of its user (set-user-id, or by prctl); run flightline as root"
+                "process {pid} is not accessible to other processes of its user (set-user-id or prctl); run flightline as root"
             ),
             (_, Some(level @ 3..)) => format!(
                 "{said}: kernel.perf_event_paranoid is {level}; set it to 2 (sysctl kernel.perf_event_paranoid=2), or \
                  run flightline as root"
             ),
             _ => format!(
-                "{said}: the kernel does not allow to watch process {pid}; in a container allow perf_event_open \
-                 (seccomp) or give CAP_PERFMON, or run flightline as root outside of it"
+                "{said}: the kernel does not permit perf events of process {pid}; in a container, allow \
+                 perf_event_open (seccomp) or add CAP_PERFMON, or run flightline as root on the host"
             ),
         },
         Some(libc::EACCES | libc::EPERM) => format!(
-            "{said}: the kernel does not allow even root to watch process {pid}; in a container give it CAP_PERFMON \
-             and CAP_SYS_PTRACE and allow perf_event_open (seccomp)"
+            "{said}: the kernel does not permit perf events of process {pid}, even for root; in a \
+             container, add CAP_PERFMON and CAP_SYS_PTRACE and allow perf_event_open (seccomp)"
         ),
-        _ => format!("cannot watch process {pid}: {said}"),
+        _ => format!("cannot record process {pid}: {said}"),
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
             (libc::EPERM, facts(Some(1000), 1000, false, Some(2)), "CAP_PERFMON"),
             (libc::EPERM, facts(Some(0), 0, false, Some(2)), "CAP_SYS_PTRACE"),
             (libc::EMFILE, facts(Some(0), 0, false, None), "ulimit -n"),
-            (libc::ESRCH, facts(None, 0, false, None), "no process 7 any more"),
+            (libc::ESRCH, facts(None, 0, false, None), "process 7 has ended"),
         ];
         for (errno, facts, expected) in table {
             let text = text(&facts, &io::Error::from_raw_os_error(errno));

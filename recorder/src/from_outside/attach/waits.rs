@@ -101,8 +101,8 @@ impl Waits {
     pub fn notice(&mut self, pid: u32) -> Option<String> {
         (self.denied && !std::mem::replace(&mut self.reported, true)).then(|| {
             format!(
-                "process {pid}: not allowed to see where its threads wait, so their waits have no stacks; run flightline as the \
-                 same user, or with CAP_SYS_PTRACE"
+                "process {pid}: no permission to read stacks of waiting threads, so their waits have no \
+                 stacks; run flightline as the same user, or with CAP_SYS_PTRACE"
             )
         })
     }

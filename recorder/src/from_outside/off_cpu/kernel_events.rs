@@ -41,7 +41,7 @@ impl KernelEvents {
             Ok((points, sources)) => (Some(points), sources, None),
             Err(problem) if selected.calls.is_some() => {
                 return Err(format!(
-                    "{problem}; -e io records the calls of a program that it starts without that"
+                    "{problem}; `-e io` records the calls of programs that flightline starts, without privileges"
                 ));
             }
             Err(problem) if selected.all || selected.io() => return Err(problem),

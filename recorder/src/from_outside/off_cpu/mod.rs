@@ -355,8 +355,8 @@ fn refused(error: &IoError) -> String {
     let said = crate::error::plain(error);
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "{said}: scheduler events of a whole machine need root or CAP_PERFMON (setcap cap_perfmon+ep), in a container \
-             perf_event_open allowed (seccomp)"
+            "{said}: scheduler events of the whole machine need root or CAP_PERFMON (setcap \
+             cap_perfmon+ep); in a container, also allow perf_event_open (seccomp)"
         ),
         Some(libc::EMFILE | libc::ENFILE) => format!("{said}: raise the limit of open files (ulimit -n)"),
         _ => said,

@@ -119,8 +119,8 @@ impl Points {
     pub fn find(settings: &settings::OffCpuSettings) -> Result<Points, String> {
         // Tracepoint records contain TIDs of the machine, not of a container.
         if !machines_numbers() {
-            return Err("we run in a container with process ids of its own; run flightline outside of it, or give it the \
-                        host's (--pid=host)"
+            return Err("flightline runs in a container with its own PID namespace; run flightline on the \
+                host, or start the container with --pid=host"
                 .into());
         }
         let waking = if settings.wakeups { Some(WakingPoint::find()?) } else { None };

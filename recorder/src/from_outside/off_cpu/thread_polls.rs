@@ -41,8 +41,8 @@ impl Looked {
 pub fn notice(problem: &str, wanted: &settings::OffCpuSettings) -> String {
     let wakeups = if wanted.wakeups { ", wake-ups are not recorded" } else { "" };
     format!(
-        "off-CPU time by switches alone ({problem}): threads have a stack and a state only where they slept for some \
-         milliseconds, no stack has the kernel's part{wakeups}"
+        "off-CPU time without tracepoints ({problem}): only waits of several milliseconds have a stack \
+         and a state, and stacks have no kernel frames{wakeups}"
     )
 }
 

@@ -115,9 +115,9 @@ impl Chunks {
             return Ok(chunks);
         }
         let problem = match chunks.problems.first() {
-            Some(first) => format!("there is nothing to copy: {first}"),
-            None if since_ns.is_some() => "nothing was recorded in that time".into(),
-            None => "nothing was recorded yet".into(),
+            Some(first) => format!("nothing to copy: {first}"),
+            None if since_ns.is_some() => "no data was recorded in that time".into(),
+            None => "no data has been recorded yet".into(),
         };
         Err(Error::Unavailable { name: "dump", problem })
     }
@@ -222,7 +222,9 @@ fn settled_header(file: &File, at: u64) -> io::Result<Option<ChunkHeader>> {
             return ChunkHeader::decode(&first).map(Some).map_err(io::Error::other);
         }
         if std::time::Instant::now() >= end {
-            return Err(io::Error::other("its header is being rewritten by a recorder that stands still"));
+            return Err(io::Error::other(
+                "its header is incomplete: the recorder stopped while it was writing it",
+            ));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -352,7 +354,7 @@ mod tests {
         last.write_to(&out).unwrap();
         assert_eq!(anchors(&out), [2000, 3000]);
         let later = Chunks::open(&[path], Some(START + 9 * SECOND)).unwrap_err().to_string();
-        assert_eq!(later, "dump: nothing was recorded in that time");
+        assert_eq!(later, "dump: no data was recorded in that time");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing half is left");
     }
 

@@ -69,15 +69,14 @@ impl FromStr for Condition {
     /// Parses `cpu>80%/10s`, `rss>1g`, `stuck>30s`, `exit!=0`, `exit=3`, `panic`, `signal`.
     fn from_str(text: &str) -> Result<Condition, String> {
         let second = |time: Duration, least: u64| match time < Duration::from_secs(least) {
-            true => Err(format!("{text:?}: give at least {least}s")),
+            true => Err(format!("{text:?} is too short; give at least {least}s")),
             false => Ok(time),
         };
         if let Some(rest) = text.strip_prefix("cpu>") {
             let (percent, over) = rest.split_once('/').unwrap_or((rest, ""));
             let number = percent.strip_suffix('%').and_then(|n| n.parse::<f64>().ok());
             let number = number.filter(|n| n.is_finite() && *n > 0.0);
-            let number =
-                number.ok_or_else(|| format!("{percent:?} is no share of a processor such as 80%"))?;
+            let number = number.ok_or_else(|| format!("{percent:?} is not a share of a CPU, such as 80%"))?;
             let over = if over.is_empty() { CPU_OVER } else { duration(over)? };
             return Ok(Condition::Cpu(number, second(over, 1)?));
         }
@@ -99,7 +98,9 @@ impl FromStr for Condition {
         match text {
             "panic" => Ok(Condition::Panic),
             "signal" => Ok(Condition::Signal),
-            _ => Err(format!("{text:?} is none of cpu>80%/10s, rss>1g, stuck>30s, exit!=0, panic, signal")),
+            _ => Err(format!(
+                "{text:?} is not a condition; use cpu>80%/10s, rss>1g, stuck>30s, exit!=0, panic or signal"
+            )),
         }
     }
 }

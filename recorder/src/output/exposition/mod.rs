@@ -68,7 +68,7 @@ impl Exposition {
         let news = failed.is_some() != self.failed;
         self.failed = failed.is_some();
         failed.filter(|_| news).map(|error| {
-            format!("metrics are not written to {}: {}", path.display(), crate::error::plain(&error))
+            format!("cannot write metrics to {}: {}", path.display(), crate::error::plain(&error))
         })
     }
 }

@@ -137,7 +137,11 @@ fn make_room(root: &Path, limit: u64, more: u64) -> io::Result<()> {
             }
         }
     }
-    Err(io::Error::new(io::ErrorKind::StorageFull, "the repository's limit is taken by chunks being written"))
+    Err(io::Error::new(
+        io::ErrorKind::StorageFull,
+        "the repository is at its size limit, and all its \
+        chunks are still being written",
+    ))
 }
 
 /// Returns all chunks of all processes.

@@ -298,7 +298,7 @@ pub fn retain_previous(target: &Target, pid: u32) -> Result<Option<[PathBuf; 2]>
         Ok(()) => Ok(Some([path, old])),
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy => Err(io_error("create", &path, e)),
         Err(e) => {
-            let why = format!("{e}; --force overwrites it, -o names another file");
+            let why = format!("{e}; use --force to overwrite it, or give another name with -o");
             Err(io_error("rename the existing recording", &path, io::Error::new(e.kind(), why)))
         }
     }
@@ -331,7 +331,7 @@ fn create(path: &Path) -> io::Result<File> {
 /// Returns an error if another recording is being written to the file; locks the file otherwise.
 fn refuse_locked(file: &File) -> io::Result<()> {
     if locked_by_another(file) {
-        let why = "another recording is being written to it; give this one another name (-o)";
+        let why = "another recording is being written to this file; give another name with -o";
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     }
     Ok(())
@@ -385,12 +385,12 @@ mod tests {
         let writer = create(&path).unwrap();
         std::fs::write(&path, "bytes").unwrap();
         let refused = retain_previous(&target, 0).unwrap_err().to_string();
-        assert!(refused.contains("another recording is being written to it"), "{refused}");
+        assert!(refused.contains("another recording is being written to this file"), "{refused}");
         drop(writer);
         // A folder has the name of the retained file.
         std::fs::create_dir(dir.path().join("r.jfr.old")).unwrap();
         let refused = retain_previous(&target, 0).unwrap_err().to_string();
-        assert!(refused.contains("--force overwrites it"), "{refused}");
+        assert!(refused.contains("use --force to overwrite it"), "{refused}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "bytes");
     }
 

@@ -47,7 +47,7 @@ async fn recordings(args: &AddArgs, place: Place, options: Options) -> Result<Ad
         find(path, &mut files, DEEPEST)?;
     }
     if files.is_empty() {
-        bail!("there is no recording (*.jfr) in {}", args.recordings[0].display());
+        bail!("{} contains no recordings (*.jfr)", args.recordings[0].display());
     }
     let ended = Arc::new(Writer::new(place.clone(), options.clone())?);
     let any = Arc::new(Writer::new(place, Options { unfinished: true, ..options })?);

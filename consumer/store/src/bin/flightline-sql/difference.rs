@@ -79,8 +79,8 @@ fn table(args: &DiffArgs, difference: &Difference, out: &mut dyn Write) -> Resul
     }
     let left = rows.iter().filter(changed).count().saturating_sub(args.limit);
     if left > 0 {
-        writeln!(out, "{left} more changed (--limit)")?;
+        writeln!(out, "{left} more functions changed (see --limit)")?;
     }
-    writeln!(out, "~ within {} standard deviations of what chance does", difference.sigmas)?;
+    writeln!(out, "~ within {} standard deviations of sampling noise", difference.sigmas)?;
     Ok(())
 }

@@ -81,7 +81,7 @@ pub fn text(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
 /// Writes a finished document; refuses to write it to a terminal.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     if path.as_os_str() == "-" && io::stdout().is_terminal() {
-        bail!("will not write a picture to a terminal: name a file with -o, or redirect the output");
+        bail!("not writing an image to a terminal; give a file with -o, or redirect the output");
     }
     text(path, |out| Ok(out.write_all(bytes)?))
 }

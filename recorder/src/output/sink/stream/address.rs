@@ -49,7 +49,7 @@ impl Address {
         }
         if let Some(path) = bytes.strip_prefix(b"unix:") {
             if path.is_empty() {
-                return Err(wrong("give the path of a socket, as unix:/run/user/1000/x.sock"));
+                return Err(wrong("give the path of a socket, such as unix:/run/user/1000/x.sock"));
             }
             return Ok(Address::Unix(Path::new(std::ffi::OsStr::from_bytes(path)).to_owned()));
         }
@@ -57,7 +57,7 @@ impl Address {
         if let Some(number) = text.strip_prefix("fd:") {
             return match number.parse() {
                 Ok(fd @ 0..) => Ok(Address::Descriptor(fd)),
-                _ => Err(wrong("give the number of an open descriptor, as fd:3")),
+                _ => Err(wrong("give the number of an open descriptor, such as fd:3")),
             };
         }
         if let Some(address) = text.strip_prefix("tcp:") {
@@ -65,7 +65,7 @@ impl Address {
                 Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
                     Ok(Address::Tcp(address.to_owned()))
                 }
-                _ => Err(wrong("give host and port, as tcp:127.0.0.1:4711")),
+                _ => Err(wrong("give host and port, such as tcp:127.0.0.1:4711")),
             };
         }
         Ok(Address::Path(text.into()))
@@ -96,7 +96,7 @@ impl Address {
             Address::Unix(path) => OwnedFd::from(UnixStream::connect(path)?).into(),
             Address::Path(path) => File::open(path)?,
             Address::Tcp(address) => {
-                let why = "a token is needed: --token-file FILE or FLIGHTLINE_TOKEN";
+                let why = "a token is required; give --token-file FILE, or set FLIGHTLINE_TOKEN";
                 let Some(token) = token else { return Err(io::Error::new(io::ErrorKind::InvalidInput, why)) };
                 let mut stream = TcpStream::connect(&resolve(address)?[..])?;
                 stream.write_all(token.line().as_bytes())?;
@@ -150,7 +150,7 @@ impl Token {
     pub fn new(text: &str) -> Result<Token, Error> {
         let text = text.trim();
         if text.is_empty() || text.len() > MOST_TOKEN || text.chars().any(char::is_control) {
-            let problem = format!("one line of 1 to {MOST_TOKEN} bytes is needed");
+            let problem = format!("the token must be one line of 1 to {MOST_TOKEN} bytes");
             return Err(Error::Setting { name: "token", problem });
         }
         Ok(Token(text.to_owned()))

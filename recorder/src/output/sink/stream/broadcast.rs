@@ -102,7 +102,7 @@ impl Broadcast {
     /// There are too many readers.
     pub fn add(&mut self, link: Link, name: String) -> io::Result<()> {
         if self.readers.len() >= MOST_READERS {
-            return Err(io::Error::other(format!("{MOST_READERS} readers are there already")));
+            return Err(io::Error::other(format!("{MOST_READERS} readers are already connected")));
         }
         self.readers.push(Reader::new(link, name));
         self.status.ever += 1;

@@ -114,12 +114,12 @@ impl Unix {
             if !meta.file_type().is_socket() {
                 return Err(failed(io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    "it is there and is no socket",
+                    "the file exists and is not a socket",
                 )));
             }
             match UnixStream::connect(&path) {
                 Ok(_) => {
-                    let why = "another program listens there; give this one another path";
+                    let why = "another program listens at this socket; give another path";
                     return Err(failed(io::Error::new(io::ErrorKind::AddrInUse, why)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -190,13 +190,13 @@ impl Tcp {
         let wrong = |problem: String| Error::Unavailable { name: "output", problem };
         let failed = |e: io::Error| Error::io("listen at", Path::new(&name), e);
         let Some(token) = token else {
-            let how = "a token is needed: --token-file FILE or FLIGHTLINE_TOKEN; clients send it as their first line";
+            let how = "TCP streams need a token, which clients send as their first line; give \
+                --token-file FILE, or set FLIGHTLINE_TOKEN";
             return Err(wrong(format!("{name}: {how}")));
         };
         let found = resolve(address).map_err(failed)?;
         if !anywhere && let Some(far) = found.iter().find(|a| !a.ip().is_loopback()) {
-            let how =
-                "reachable from other machines, and nothing is encrypted: --listen-anywhere if that is meant";
+            let how = "reachable from other machines, and the stream is not encrypted; to allow this, give --listen-anywhere";
             return Err(wrong(format!("{name}: {} is {how}", far.ip())));
         }
         let listener = TcpListener::bind(&found[..]).map_err(failed)?;
@@ -229,8 +229,8 @@ impl Tcp {
                     accepted
                         .push(Link::new(stream.into()).map(|link| (link, name)).map_err(|e| e.to_string()));
                 }
-                None => accepted.push(Err(format!("{} did not say the token in time", client.name))),
-                Some(_) => accepted.push(Err(format!("{} did not say the token", client.name))),
+                None => accepted.push(Err(format!("{} did not send the token in time", client.name))),
+                Some(_) => accepted.push(Err(format!("{} did not send the correct token", client.name))),
             }
         }
         accepted

@@ -129,7 +129,7 @@ impl StreamSink {
             Address::Path(path) => {
                 let kind = fs::metadata(path).map_err(|e| Error::io("open", path, e))?.file_type();
                 if !kind.is_fifo() {
-                    let problem = format!("{name} is no FIFO, and neither unix:PATH nor tcp:HOST:PORT");
+                    let problem = format!("{name} is neither a FIFO nor unix:PATH nor tcp:HOST:PORT");
                     return Err(Error::Unavailable { name: "output", problem });
                 }
                 Listener::Fifo(Fifo::new(path))
@@ -285,7 +285,7 @@ impl StreamSink {
                 return Err(error);
             }
             if error.kind() != io::ErrorKind::BrokenPipe {
-                self.add_notice(format!("{name} is gone: {}", crate::error::plain(&error)));
+                self.add_notice(format!("{name} has disconnected: {}", crate::error::plain(&error)));
             }
         }
         Ok(())
