@@ -43,7 +43,7 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
         // The Go runtime replaces every handler by raw system calls, and its threads do not have the
         // recorder's thread-local words.
         engines::choose_none(attached);
-        exec::notice(attached, attached.string(attached.header().exe), unrecorded::GO);
+        exec::notice(attached, attached.string(attached.header().identity.load().exe), unrecorded::GO);
         return Ok(());
     }
     engines::choose(attached);

@@ -1,13 +1,14 @@
 //! The handler's part in engines other than CPU time: perf events by name, and requests of the wall clock.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::cookie::{Cookie, FROM_EVENTS};
 use crate::interrupted::Regs;
 use crate::layout::{
-    EventSpec, EventState, MAX_EVENTS, SampleRecord, ThreadSlot, engines, event_flags, event_kind,
+    EventSpec, EventState, MAX_EVENTS, SampleRecord, SharedCell, ThreadSlot, engines, event_flags, event_kind,
 };
 use crate::perf_event::{self, Firing, Recorded};
 use crate::perf_ring::{self, Reader, runs};
@@ -34,15 +35,15 @@ pub fn record(state: &ProcState, slot: &ThreadSlot, slot_index: u32, regs: &Regs
 
 /// Opens those of the session's perf events on a thread that the kernel allows.
 pub fn arm(state: &ProcState, slot: &ThreadSlot) {
-    let count = (state.session.event_count.load(Acquire) as usize).min(MAX_EVENTS);
-    let mask = state.session.event_mask.load(Relaxed);
-    let each = slot.event_handles.iter().zip(&slot.event_states).zip(&state.header.event_errno);
+    let count = (state.session.live.event_count.load(Acquire) as usize).min(MAX_EVENTS);
+    let mask = state.session.live.event_mask.load(Relaxed);
+    let each = slot.events.handles.iter().zip(&slot.events.states).zip(&state.header.engine.event_errno);
     for (index, ((handle, own), errno)) in each.enumerate().take(count) {
         if mask >> index & 1 == 0 || handle.load(Relaxed) != 0 || is_final(errno.load(Relaxed)) {
             continue;
         }
         let Some(spec) = state.session.events.get(index) else { break };
-        let period = spec.period.max(1);
+        let period = period(spec);
         own.shift.store(0, Relaxed);
         own.in_window.store(0, Relaxed);
         own.first.store(u32::from(period > 1), Relaxed);
@@ -69,9 +70,9 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
 
 /// Closes the perf events of a thread that are no longer recorded.
 pub fn disarm_others(state: &ProcState, slot: &ThreadSlot) {
-    let wanted = state.session.engines.load(Relaxed);
-    let mask = if wanted & engines::EVENTS != 0 { state.session.event_mask.load(Relaxed) } else { 0 };
-    for (index, handle) in slot.event_handles.iter().enumerate() {
+    let wanted = state.session.live.engines.load(Relaxed);
+    let mask = if wanted & engines::EVENTS != 0 { state.session.live.event_mask.load(Relaxed) } else { 0 };
+    for (index, handle) in slot.events.handles.iter().enumerate() {
         if mask >> index & 1 == 0 {
             perf_ring::close(handle);
         }
@@ -106,7 +107,7 @@ fn open(
 ) -> Result<u64, i32> {
     let Some(spec) = state.session.events.get(index) else { return Err(0) };
     let cookie = Cookie::new(state, slot, FROM_EVENTS.wrapping_add(index as u8)).pack();
-    perf_event::open(&to_perf_event(spec, period), tid, firing, Recorded::Counter, cookie)
+    perf_event::open(&to_perf_event(&spec.load(), period), tid, firing, Recorded::Counter, cookie)
 }
 
 /// Tests if the kernel lets the calling thread count `spec`. The test event is closed again.
@@ -121,6 +122,12 @@ pub fn probe(spec: &EventSpec) -> Result<(), i32> {
     Ok(())
 }
 
+/// Returns the number of events from one sample to the next, never 0.
+fn period(spec: &SharedCell<EventSpec>) -> u64 {
+    spec.word::<{ offset_of!(EventSpec, period) }>().load(Relaxed).max(1)
+}
+
+/// Returns the event in the terms of the kernel, which reads the path of `spec` when it opens the event.
 fn to_perf_event(spec: &EventSpec, period: u64) -> perf_event::Event {
     let path = (&raw const spec.path) as u64;
     perf_event::Event {
@@ -156,7 +163,7 @@ pub unsafe fn on_event(
 ) {
     let at = usize::from(index);
     let (Some(spec), Some(handle), Some(own)) =
-        (state.session.events.get(at), slot.event_handles.get(at), slot.event_states.get(at))
+        (state.session.events.get(at), slot.events.handles.get(at), slot.events.states.get(at))
     else {
         return;
     };
@@ -164,7 +171,7 @@ pub unsafe fn on_event(
     let regs = unsafe { Regs::interrupted(context) };
     let reader = Reader::take(handle, true);
     let first = own.first.load(Relaxed) != 0;
-    let period = spec.period.max(1) << own.shift.load(Relaxed).min(MAX_SHIFT);
+    let period = period(spec) << own.shift.load(Relaxed).min(MAX_SHIFT);
     let event = Event { kind: event_kind::PERF, index: u16::from(index), value: period, extra: &[] };
     let now = clock::monotonic_ns();
     match state.private.scratch.take_for(slot_index) {
@@ -228,7 +235,7 @@ fn counted(own: &EventState, now: &[u64; 3]) -> u64 {
 /// Replaces the present event by a new one with the regular period.
 fn replace(state: &ProcState, slot: &ThreadSlot, index: usize, own: &EventState, handle: &AtomicU64) {
     let Some(spec) = state.session.events.get(index) else { return };
-    let period = spec.period.max(1) << own.shift.load(Relaxed).min(MAX_SHIFT);
+    let period = period(spec) << own.shift.load(Relaxed).min(MAX_SHIFT);
     own.first.store(0, Relaxed);
     let old = handle.load(Relaxed);
     let Ok(new) = open(state, slot, 0, index, period, Firing::Repeatedly) else { return };

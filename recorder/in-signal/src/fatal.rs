@@ -73,14 +73,14 @@ fn called_from(regs: &Regs) -> Option<Regs> {
 
 /// Counts last samples that were requested but never came.
 pub fn lose(state: &ProcState, count: u64) {
-    if let Some(lost) = state.header.event_lost.get(usize::from(event_kind::SIGNAL)) {
+    if let Some(lost) = state.header.counters.event_lost.get(usize::from(event_kind::SIGNAL)) {
         lost.fetch_add(count, Relaxed);
     }
 }
 
 /// Counts a signal that is not recorded, because too many came before it.
 pub fn pass(state: &ProcState) {
-    if let Some(passed) = state.header.event_short.get(usize::from(event_kind::SIGNAL)) {
+    if let Some(passed) = state.header.counters.event_short.get(usize::from(event_kind::SIGNAL)) {
         passed.fetch_add(1, Relaxed);
     }
 }

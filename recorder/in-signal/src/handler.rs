@@ -55,7 +55,7 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
         engine::disarm(slot);
         return true;
     }
-    if state.session.engines.load(Relaxed) == 0 {
+    if state.session.live.engines.load(Relaxed) == 0 {
         engine::pause(state, slot);
         return true;
     }
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
     let late = signal == SIGTRAP && unsafe { was_blocked(info) };
     // SAFETY: the caller guarantees that `context` is the kernel's.
     unsafe { dispatch(state, slot, cookie, late, context) };
-    if signal == SIGTRAP && state.session.engines.load(Relaxed) & SEVERAL != 0 {
+    if signal == SIGTRAP && state.session.live.engines.load(Relaxed) & SEVERAL != 0 {
         // SAFETY: the caller guarantees that `context` is the kernel's.
         unsafe { others(state, slot, cookie, late, context) };
     }
@@ -159,7 +159,7 @@ unsafe fn others(
     context: *const c_void,
 ) {
     let mut source = FROM_EVENTS;
-    for handle in &slot.event_handles {
+    for handle in &slot.events.handles {
         if source != cookie.source && perf_ring::is_waiting(handle) {
             // SAFETY: the caller guarantees that `context` is the kernel's.
             unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
@@ -167,7 +167,7 @@ unsafe fn others(
         source = source.wrapping_add(1);
     }
     let source = FROM_PERF;
-    if source != cookie.source && perf_ring::is_waiting(&slot.engine_handle) {
+    if source != cookie.source && perf_ring::is_waiting(&slot.engine.handle) {
         // SAFETY: the caller guarantees that `context` is the kernel's.
         unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
     }
@@ -180,21 +180,21 @@ unsafe fn others(
 /// Takes a sample of CPU time.
 #[inline]
 fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs: &Regs) {
-    let begun = if state.session.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
+    let begun = if state.fixed.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
     state.ring.prefetch();
-    let period = state.session.period_ns.load(Relaxed);
+    let period = state.session.live.period_ns.load(Relaxed);
     let beside = cookie.source == FROM_TIMER_BESIDE;
     // A timer that complements a perf event only samples time that the event did not see.
     if beside && weight::unseen(slot) < period.saturating_add(period / 2) {
         return;
     }
     let now = clock::monotonic_ns();
-    let regular = cookie.source == FROM_PERF && slot.stage.load(Relaxed) == stage::PERF;
+    let regular = cookie.source == FROM_PERF && slot.engine.stage.load(Relaxed) == stage::PERF;
     let is_paced = regular || cookie.source == FROM_TIMER;
     let measured = if is_paced { pace::begin(slot, now) } else { None };
     if is_paced && measured.is_none() {
         // The kernel's part of this stack does not belong to the next sample.
-        drop(Reader::take(&slot.engine_handle, false));
+        drop(Reader::take(&slot.engine.handle, false));
         return;
     }
     let rested = pace::rested(slot);
@@ -216,7 +216,7 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     // time went by elsewhere. The recorder's own handler blocks the signal too, for a shorter time than this.
     const OWN_NS: u64 = 500_000;
     let waited = cookie.source == FROM_PERF && late;
-    let overflows = if cookie.source == FROM_PERF { Reader::take(&slot.engine_handle, false) } else { None };
+    let overflows = if cookie.source == FROM_PERF { Reader::take(&slot.engine.handle, false) } else { None };
     if waited && weight > period.saturating_add(rested).saturating_add(OWN_NS.max(period / 2)) {
         slots::count_loss(slot, loss::BLOCKED, weight);
         drop(overflows);
@@ -226,16 +226,16 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
             pace::end(slot, measured, period);
         }
     }
-    match slot.stage.load(Relaxed) {
+    match slot.engine.stage.load(Relaxed) {
         stage::PERF_FIRST | stage::PERF
             if cookie.source == FROM_PERF && engine_selection::goes_to_timer(state, slot) => {}
         stage::PERF_FIRST if !beside => engine::make_regular(state, slot),
         stage::TIMER if cookie.source == FROM_TIMER => engine_selection::look_again(state, slot),
         _ => {}
     }
-    state.header.taken.fetch_add(1, Relaxed);
+    state.header.counters.taken.fetch_add(1, Relaxed);
     if begun != 0 {
-        slot.handler_cycles.fetch_add(clock::cycles().wrapping_sub(begun), Relaxed);
+        slot.ledger.handler_cycles.fetch_add(clock::cycles().wrapping_sub(begun), Relaxed);
     }
 }
 
@@ -284,7 +284,7 @@ fn sample(
     let Some(mut lease) = state.private.scratch.take_for(fixed.slot) else {
         return slots::count_loss(slot, loss::CONTENDED, fixed.weight_ns);
     };
-    if slot.samples.load(Relaxed) == 0 {
+    if slot.ledger.samples.load(Relaxed) == 0 {
         fixed.flags |= sample_flags::FIRST;
     }
     let scratch = lease.scratch();
@@ -304,8 +304,10 @@ fn sample(
         match publish::sample(state, &fixed, kernel, &taken) {
             Ok(()) => {
                 // Only this thread's handler writes them, and it does not nest.
-                slot.samples.store(slot.samples.load(Relaxed).wrapping_add(1), Relaxed);
-                slot.sampled_ns.store(slot.sampled_ns.load(Relaxed).wrapping_add(share), Relaxed);
+                slot.ledger.samples.store(slot.ledger.samples.load(Relaxed).wrapping_add(1), Relaxed);
+                slot.ledger
+                    .sampled_ns
+                    .store(slot.ledger.sampled_ns.load(Relaxed).wrapping_add(share), Relaxed);
             }
             Err(cause) => slots::count_loss(slot, cause, share),
         }

@@ -1,31 +1,26 @@
 //! Finds the module of an address in the active table.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, ModuleTable, module_flags};
+use crate::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, ModuleTable, SharedCell, module_flags};
 
 /// A view of the module tables at one generation.
 #[derive(Clone, Copy)]
 pub struct Modules<'a> {
-    table: *const ModuleTable,
+    table: &'a ModuleTable,
     count: usize,
     generation: u32,
     current: &'a AtomicU32,
 }
 
 impl<'a> Modules<'a> {
-    /// Selects the table that `current` (the header's `modules_gen`) names.
-    ///
-    /// # Safety
-    /// `tables` points to [`MODULE_TABLES`] tables that stay mapped for `'a`.
+    /// Selects the table that `current` (the header's [`crate::layout::ModuleStatus::generation`]) names.
     #[inline]
-    pub unsafe fn now(tables: *const ModuleTable, current: &'a AtomicU32) -> Modules<'a> {
+    pub fn now(tables: &'a [ModuleTable; MODULE_TABLES], current: &'a AtomicU32) -> Modules<'a> {
         let generation = current.load(Ordering::Acquire);
-        // SAFETY: the index is below MODULE_TABLES.
-        let table = unsafe { tables.add(generation as usize % MODULE_TABLES) };
-        // SAFETY: the index is below MODULE_TABLES, so the table is mapped; the count is an atomic of shared
-        // memory.
-        let count = unsafe { &(*table).count }.load(Ordering::Acquire) as usize;
+        let table = select(tables, generation);
+        let count = table.count.load(Ordering::Acquire) as usize;
         Modules { table, count: count.min(MODULES_PER_TABLE), generation, current }
     }
 
@@ -45,12 +40,7 @@ impl<'a> Modules<'a> {
     /// Copies entry `i`. Returns `None` if the table may have been rewritten in the meantime.
     #[inline]
     fn entry(&self, i: usize) -> Option<ModuleEntry> {
-        if i >= self.count {
-            return None;
-        }
-        // SAFETY: in bounds (count is capped); volatile because the drain may write at the same time.
-        let entry =
-            unsafe { (&raw const (*self.table).entries).cast::<ModuleEntry>().add(i).read_volatile() };
+        let entry = self.entries().get(i)?.load();
         core::sync::atomic::fence(Ordering::Acquire);
         let newer = self.current.load(Ordering::Relaxed).wrapping_sub(self.generation) as usize;
         // The drain writes table g + MODULE_TABLES while generation g + MODULE_TABLES − 1 is active.
@@ -59,13 +49,14 @@ impl<'a> Modules<'a> {
 
     #[inline]
     fn start(&self, i: usize) -> u64 {
-        if i >= self.count {
-            return u64::MAX;
-        }
-        // SAFETY: in bounds; a torn value only misleads the search, the entry is checked afterwards.
-        unsafe {
-            (&raw const (*self.table).entries).cast::<ModuleEntry>().add(i).cast::<u64>().read_volatile()
-        }
+        // A value that is being rewritten only misleads the search; the entry is checked afterwards.
+        let entry = self.entries().get(i);
+        entry.map_or(u64::MAX, |e| e.word::<{ offset_of!(ModuleEntry, start) }>().load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn entries(&self) -> &'a [SharedCell<ModuleEntry>] {
+        self.table.entries.get(..self.count).unwrap_or_default()
     }
 
     /// Returns the module that covers `address`.
@@ -83,6 +74,13 @@ impl<'a> Modules<'a> {
         let entry = self.entry(low.checked_sub(1)?)?;
         (entry.start <= address && address < entry.end).then_some(entry)
     }
+}
+
+/// Returns the table of a generation.
+#[inline]
+pub fn select(tables: &[ModuleTable; MODULE_TABLES], generation: u32) -> &ModuleTable {
+    let [first, ..] = tables;
+    tables.get(generation as usize % MODULE_TABLES).unwrap_or(first)
 }
 
 /// Returns true if plain loads of the module's unwind information are safe.

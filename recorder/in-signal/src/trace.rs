@@ -64,9 +64,9 @@ fn open(state: &ProcState, slot: &ThreadSlot, tid: u32, register: usize, address
 pub fn arm(state: &ProcState, slot: &ThreadSlot) {
     const EAGAIN: i32 = 11;
     let Some(own) = thread(state, slot) else {
-        return state.header.trace_errno.iter().for_each(|errno| errno.store(EAGAIN, Relaxed));
+        return state.header.engine.trace_errno.iter().for_each(|errno| errno.store(EAGAIN, Relaxed));
     };
-    let each = own.handles.iter().zip(&state.private.traces.entry).zip(&state.header.trace_errno);
+    let each = own.handles.iter().zip(&state.private.traces.entry).zip(&state.header.engine.trace_errno);
     for (register, ((handle, entry), errno)) in each.enumerate() {
         let address = entry.load(Relaxed);
         if address == 0 || handle.load(Relaxed) != 0 {
@@ -198,7 +198,7 @@ fn caller(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> Option<(u64, u64
     let mut lease = state.private.scratch.take()?;
     let windows = &mut lease.scratch().windows;
     // SAFETY: the interrupted stack pointer of this thread, and the stack that it was registered with.
-    let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), regs.sp(), windows) };
+    let mut memory = unsafe { Local::new(state.pid, publish::bounds(slot), regs.sp(), windows) };
     Some((memory.word(regs.sp())?, regs.sp().wrapping_add(8)))
 }
 
@@ -247,7 +247,7 @@ fn returned(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> bool {
     let windows = &mut lease.scratch().windows;
     // SAFETY: the word below the interrupted stack pointer, which the red zone protects from signal frames;
     // the stack is the one that the thread was registered with.
-    let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), below, windows) };
+    let mut memory = unsafe { Local::new(state.pid, publish::bounds(slot), below, windows) };
     memory.word(below) == Some(regs.pc)
 }
 
@@ -261,7 +261,7 @@ fn leave(state: &ProcState, slot: &ThreadSlot, slot_index: u32, calls: &mut Call
         return;
     }
     let took = now.saturating_sub(call.since_ns);
-    let Some(spec) = state.session.traces.get(call.function as usize) else { return };
+    let Some(spec) = state.fixed.traces.get(call.function as usize) else { return };
     if took < spec.threshold_ns {
         return;
     }

@@ -4,7 +4,7 @@
 use crate::image;
 
 use flightline_in_signal::interrupted::{Regs, arch};
-use flightline_in_signal::layout::{sample_flags, walk_end};
+use flightline_in_signal::layout::{ModuleEntry, sample_flags, walk_end};
 use image::{CODE, Function, Image, STACK, frame_first, function, unwind_info};
 
 const X86: bool = cfg!(target_arch = "x86_64");
@@ -64,7 +64,8 @@ fn leaf_frame_pointer_and_root() {
 fn unwind_information_before_its_table() {
     let (info, table) = frame_first(&[function(0x100, 0x200, &framed(3)), function(0x300, 0x400, &root())]);
     let mut image = Image::new(info, &[1, 2, 3, CODE + 0x350, 0]);
-    image.tables[0].entries[0].eh_frame_hdr = table;
+    let entry = &image.tables[0].entries[0];
+    entry.store(ModuleEntry { eh_frame_hdr: table, ..entry.load() });
     let (frames, walked) = image.walk(&leaf_at(CODE + 0x110, STACK), 100);
     assert_eq!(frames, [CODE + 0x110, CODE + 0x350]);
     assert_eq!((walked.end, walked.flags), (walk_end::ROOT, 0));

@@ -160,7 +160,7 @@ pub fn disposition(signo: c_int) -> Option<Disposition> {
 
 /// Installs handlers before the dispositions of this process, if the session enables last samples.
 pub fn apply(attached: &Attached) {
-    if attached.session().flags & session_flags::FATAL_SIGNALS == 0 || watched() != 0 {
+    if attached.state.fixed.flags & session_flags::FATAL_SIGNALS == 0 || watched() != 0 {
         return;
     }
     install();
@@ -292,8 +292,8 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
 /// Returns the session if it enables last samples of this process now.
 fn recording_last_samples() -> Option<&'static Attached> {
     session::current().filter(|attached| {
-        let session = attached.session();
-        session.flags & session_flags::FATAL_SIGNALS != 0 && session.stop.load(Acquire) == 0
+        attached.state.fixed.flags & session_flags::FATAL_SIGNALS != 0
+            && attached.session().stop.load(Acquire) == 0
     })
 }
 
