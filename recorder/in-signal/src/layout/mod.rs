@@ -74,7 +74,7 @@ pub mod engine {
 
 const _: () = {
     assert!(size_of::<SessionPage>() <= SESSION_BYTES);
-    assert!(core::mem::offset_of!(SessionPage, drain_pid) == 24, "tests read it there");
+    assert!(core::mem::offset_of!(SessionPage, drain_pid) == 24, "`tests/src/shared_memory.rs` reads it there");
     assert!(size_of::<Identity>() == 64);
     assert!(align_of::<ModuleTable>() == 8 && align_of::<ThreadSlot>() == 64);
     assert!(size_of::<ModuleEntry>() == 64);
