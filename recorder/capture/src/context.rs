@@ -129,7 +129,7 @@ unsafe extern "C" fn samples() -> *const AtomicU32 {
     // Called for each span that is entered: no system call if threads register themselves. A child without
     // fork handlers sees its parent's word, which it only reads; its own events are refused.
     let slot = slots::current().or_else(slots::registered_by_another);
-    slot.map_or(core::ptr::null(), |slot| &raw const slot.spans.samples)
+    slot.map_or(core::ptr::null(), |slot| &raw const slot.ledger.span_samples)
 }
 
 unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {

@@ -81,7 +81,7 @@ pub fn walk<'s>(
 #[inline]
 fn count(state: &ProcState, fixed: &SampleRecord, taken: &CapturedStack<'_>) {
     if let (false, Some(slot)) = (taken.context.is_empty(), state.slots.get(fixed.slot as usize)) {
-        slot.spans.samples.fetch_add(1, Relaxed);
+        slot.ledger.span_samples.fetch_add(1, Relaxed);
     }
 }
 

@@ -92,7 +92,7 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
         word.store(0, Relaxed);
     }
     slot.engine.stage.store(stage::IDLE, Relaxed);
-    slot.ledger.blocked_seen.store(0, Relaxed);
+    slot.engine.blocked_seen.store(0, Relaxed);
     set_stack(slot, info.stack);
     set_name(slot, &info.name);
 }

@@ -82,7 +82,7 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     // sample reports.
     thread.set_blocked(unseen.saturating_sub(period_ns));
     if let Some(slot) = slot {
-        slot.ledger.blocked_seen.store(1, Relaxed);
+        slot.engine.blocked_seen.store(1, Relaxed);
     }
     true
 }

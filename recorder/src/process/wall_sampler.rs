@@ -321,7 +321,7 @@ impl Sampler {
             && let Some(slot) = out.sink.file.slot(entry.slot)
         {
             // The span may have ended by the time the wait is recorded.
-            slot.spans.samples.fetch_add(1, Relaxed);
+            slot.ledger.span_samples.fetch_add(1, Relaxed);
         }
         (Doing::Waiting(state, words, context), cut && out.sink.images.outstanding() > 0)
     }

@@ -74,7 +74,10 @@ pub mod engine {
 
 const _: () = {
     assert!(size_of::<SessionPage>() <= SESSION_BYTES);
-    assert!(core::mem::offset_of!(SessionPage, drain_pid) == 24, "`tests/src/shared_memory.rs` reads it there");
+    assert!(
+        core::mem::offset_of!(SessionPage, drain_pid) == 24,
+        "`tests/src/shared_memory.rs` reads it there"
+    );
     assert!(size_of::<Identity>() == 64);
     assert!(align_of::<ModuleTable>() == 8 && align_of::<ThreadSlot>() == 64);
     assert!(size_of::<ModuleEntry>() == 64);
@@ -82,7 +85,7 @@ const _: () = {
     assert!(size_of::<SampleRecord>() == 40, "five words");
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<RowsHeader>() == 32);
-    assert!(size_of::<ThreadSlot>().is_multiple_of(64));
+    assert!(size_of::<ThreadSlot>() == 768, "twelve cache lines");
 };
 
 /// The four sizes that both sides compare before they use each other's memory.

@@ -302,7 +302,7 @@ pub mod stage {
 }
 
 /// The CPU time ledger of a thread. `cpu at end = armed_at + Σ weight of samples + Σ lost + (tail < one
-/// period)`. Written by the program, except `blocked_seen`.
+/// period)`. Written by the program; the drain counts in `span_samples` too.
 #[repr(C)]
 pub struct Ledger {
     /// CLOCK_MONOTONIC ns when the slot was taken.
@@ -327,17 +327,20 @@ pub struct Ledger {
     pub lost_ns: [AtomicU64; loss::CAUSES],
     /// Lost samples by cause.
     pub lost: [AtomicU32; loss::CAUSES],
-    /// Set by the drain when it saw the recorder's signal in the thread's SigBlk while its CPU clock ran.
-    pub blocked_seen: AtomicU32,
+    /// Samples taken while a span was active.
+    pub span_samples: AtomicU32,
     /// Σ time-stamp-counter cycles spent in the handler (x86_64; 0 elsewhere).
     pub handler_cycles: AtomicU64,
 }
 
-/// The CPU time engine of a thread. Written by the thread that arms it and by the thread's handler.
+/// The CPU time engine of a thread. Written by the thread that arms it and by the thread's handler, except
+/// `blocked_seen`.
 #[repr(C)]
 pub struct ThreadEngine {
     /// One of [`stage`].
     pub stage: AtomicU32,
+    /// Set by the drain when it saw the recorder's signal in the thread's SigBlk while its CPU clock ran.
+    pub blocked_seen: AtomicU32,
     /// The reading of the thread's CPU clock, ns, before which no sample of CPU time is taken; 0: no limit.
     /// See `pace`.
     pub rest_until_ns: AtomicU64,
@@ -364,8 +367,6 @@ pub struct ThreadEvents {
 /// The spans of a thread. Written by the thread.
 #[repr(C)]
 pub struct ThreadSpans {
-    /// Samples taken while a span was active; the drain counts here too.
-    pub samples: AtomicU32,
     /// Off-CPU time of the thread when it last entered or left a span after it had been preempted:
     /// CLOCK_MONOTONIC minus its CPU clock, ns. 0: this has not happened yet.
     pub off_ns: AtomicU64,
