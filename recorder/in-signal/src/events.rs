@@ -1,12 +1,11 @@
 //! The handler's part in engines other than CPU time: perf events by name, and requests of the wall clock.
 
-use core::ffi::c_void;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::cookie::{Cookie, FROM_EVENTS};
-use crate::interrupted::Regs;
+use crate::interrupted::{Regs, SignalFrame};
 use crate::layout::{
     EventSpec, EventState, MAX_EVENTS, SampleRecord, SharedCell, ThreadSlot, engines, event_flags, event_kind,
 };
@@ -151,24 +150,14 @@ const SLOW_DOWN: u32 = 3;
 
 /// Handles an overflow of one of the session's perf events in this thread. The weight of the sample is the
 /// increase of the counter, which is exact for any number of overflows and any period.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`].
-pub unsafe fn on_event(
-    state: &ProcState,
-    slot: &ThreadSlot,
-    slot_index: u32,
-    index: u8,
-    context: *const c_void,
-) {
+pub fn on_event(state: &ProcState, slot: &ThreadSlot, slot_index: u32, index: u8, frame: SignalFrame<'_>) {
     let at = usize::from(index);
     let (Some(spec), Some(handle), Some(own)) =
         (state.session.events.get(at), slot.events.handles.get(at), slot.events.states.get(at))
     else {
         return;
     };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let regs = unsafe { Regs::interrupted(context) };
+    let regs = frame.registers();
     let reader = Reader::take(handle, true);
     let first = own.first.load(Relaxed) != 0;
     let period = period(spec) << own.shift.load(Relaxed).min(MAX_SHIFT);

@@ -1,9 +1,8 @@
 //! The last sample of a thread: its location when a signal came that ends the process, or could have.
 
-use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::interrupted::{Regs, arch};
+use crate::interrupted::{Regs, SignalFrame, arch};
 use crate::layout::{SampleRecord, event_kind};
 use crate::publish::{self, Event};
 use crate::state::ProcState;
@@ -14,16 +13,13 @@ use crate::{clock, slots, sys};
 ///
 /// The stack may be corrupt, so all of it is read by system calls that check the address. Returns false if
 /// the ring has no room; the loss is counted.
-///
-/// # Safety
-/// In a handler, every signal blocked; `context` is the kernel's.
 #[inline(never)]
-pub unsafe fn record(
+pub fn record(
     state: &'static ProcState,
     index: u16,
     words: &[u64],
     fault: u64,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) -> bool {
     let slot = slots::current();
     let plain = SampleRecord {
@@ -33,8 +29,7 @@ pub unsafe fn record(
         ..SampleRecord::default()
     };
     let event = Event { kind: event_kind::SIGNAL, index, value: 1, extra: words };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let regs = unsafe { Regs::interrupted(context) };
+    let regs = frame.registers();
     let Some(mut lease) = state.private.scratch.take_for(plain.slot) else {
         publish::lose(state, &event);
         return false;

@@ -15,7 +15,7 @@ use crate::cost;
 use crate::engine;
 use crate::engine_selection;
 use crate::events;
-use crate::interrupted::Regs;
+use crate::interrupted::{Regs, SignalFrame};
 use crate::layout::{
     SampleRecord, ThreadSlot, engines, event_kind, loss, sample_flags, session_flags, slot_state, stage,
 };
@@ -38,13 +38,14 @@ use crate::weight;
 /// Called with the arguments of a handler installed with `SA_SIGINFO`, every signal blocked.
 #[inline(never)]
 pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *const c_void) -> bool {
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
-    let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return false };
+    // SAFETY: the caller guarantees that these are the arguments of a handler.
+    let frame = unsafe { SignalFrame::new(signal, info.cast_mut(), context.cast_mut()) };
+    let Some(frame) = frame else { return false };
+    let Some(cookie) = read_cookie(frame) else { return false };
     let Some(state) = state::get() else { return true };
     let Some(slot) = state.slots.get(cookie.slot as usize) else { return true };
     if cookie.source == FROM_PROCESS {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { on_process_timer(state, slot, cookie, context) };
+        on_process_timer(state, slot, cookie, frame);
         return true;
     }
     let word = slot.state.load(Relaxed);
@@ -59,26 +60,19 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
         engine::pause(state, slot);
         return true;
     }
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
-    let late = signal == SIGTRAP && unsafe { was_blocked(info) };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    unsafe { dispatch(state, slot, cookie, late, context) };
+    let late = signal == SIGTRAP && was_blocked(frame);
+    dispatch(state, slot, cookie, late, frame);
     if signal == SIGTRAP && state.session.live.engines.load(Relaxed) & SEVERAL != 0 {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { others(state, slot, cookie, late, context) };
+        others(state, slot, cookie, late, frame);
     }
     true
 }
 
 /// Handles a recorder's signal in a thread without thread-local memory of the C library ([`crate::tls::is_here`]). Takes no sample.
 /// The next sample of a registered thread includes this CPU time. With the process's timer it is counted as lost.
-///
-/// # Safety
-/// `info` is the kernel's siginfo_t.
 #[cold]
-pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
-    let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return };
+pub fn on_foreign_thread(frame: SignalFrame<'_>) {
+    let Some(cookie) = read_cookie(frame) else { return };
     let Some(state) = state::get() else { return };
     if let Some(slot) = state.slots.get(cookie.slot as usize)
         && cookie.source == FROM_PROCESS
@@ -90,22 +84,18 @@ pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
 
 /// Handles the signal of the process timer, which came to the calling thread; the thread of `armed_by` armed
 /// the timer.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`on_signal`].
 #[cold]
-unsafe fn on_process_timer(
+fn on_process_timer(
     state: &'static ProcState,
     armed_by: &ThreadSlot,
     cookie: Cookie,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     if cookie.generation != state.salt {
         return;
     }
     if let Some(slot) = process_timer::interrupted(state, armed_by) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let regs = unsafe { Regs::interrupted(context) };
+        let regs = frame.registers();
         let cookie = Cookie { slot: slots::index(state, slot), ..cookie };
         cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, false, &regs));
     }
@@ -117,29 +107,24 @@ const SEVERAL: u32 = engines::EVENTS | engines::TRACE;
 /// Index of the costs of CPU-time samples.
 const OF_CPU: usize = 0;
 
-/// Handles the signal of `cookie`.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`on_signal`].
+/// Handles the signal of `cookie`, which an event of the calling thread sent.
 #[inline]
-unsafe fn dispatch(
+fn dispatch(
     state: &'static ProcState,
     slot: &ThreadSlot,
     cookie: Cookie,
     late: bool,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     if let Some(register) = cookie.source.checked_sub(FROM_TRACES) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, context) };
+        // SAFETY: the thread's own breakpoint sent the signal, and the handler runs with every signal blocked.
+        let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, frame) };
         cost::measure(state, event_kind::TRACE as usize, work);
     } else if let Some(index) = cookie.source.checked_sub(FROM_EVENTS) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let work = || unsafe { events::on_event(state, slot, cookie.slot, index, context) };
+        let work = || events::on_event(state, slot, cookie.slot, index, frame);
         cost::measure(state, event_kind::PERF as usize, work);
     } else {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let regs = unsafe { Regs::interrupted(context) };
+        let regs = frame.registers();
         cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, late, &regs));
     }
 }
@@ -147,33 +132,22 @@ unsafe fn dispatch(
 /// Handles the other traps of this moment. The kernel queues one trap per thread, so if several events
 /// overflow together, only the first sends its signal. The others are found by their rings, and breakpoints
 /// by the program counter.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`on_signal`].
 #[cold]
-unsafe fn others(
-    state: &'static ProcState,
-    slot: &ThreadSlot,
-    cookie: Cookie,
-    late: bool,
-    context: *const c_void,
-) {
+fn others(state: &'static ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, frame: SignalFrame<'_>) {
     let mut source = FROM_EVENTS;
     for handle in &slot.events.handles {
         if source != cookie.source && perf_ring::is_waiting(handle) {
-            // SAFETY: the caller guarantees that `context` is the kernel's.
-            unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
+            dispatch(state, slot, Cookie { source, ..cookie }, late, frame);
         }
         source = source.wrapping_add(1);
     }
     let source = FROM_PERF;
     if source != cookie.source && perf_ring::is_waiting(&slot.engine.handle) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
+        dispatch(state, slot, Cookie { source, ..cookie }, late, frame);
     }
     if cookie.source < FROM_TRACES && !late {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { trace::on_other_trap(state, slot, cookie.slot, context) };
+        // SAFETY: the thread's own event sent the signal, and the handler runs with every signal blocked.
+        unsafe { trace::on_other_trap(state, slot, cookie.slot, frame) };
     }
 }
 
@@ -240,35 +214,21 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
 }
 
 /// Returns the cookie that the recorder's event or timer sent with its signal.
-///
-/// # Safety
-/// `info` is null or a `siginfo_t`.
 #[inline]
-unsafe fn read_cookie(signal: i32, info: *const c_void) -> Option<Cookie> {
+fn read_cookie(frame: SignalFrame<'_>) -> Option<Cookie> {
     const TRAP_PERF: i32 = 6;
     const SI_TIMER: i32 = -2;
-    if info.is_null() {
-        return None;
+    match (frame.signal(), frame.code()) {
+        (SIGTRAP, TRAP_PERF) | (SIGPROF, SI_TIMER) => Cookie::unpack(frame.value()),
+        _ => None,
     }
-    // SAFETY: si_code is the third int of siginfo_t.
-    let code = unsafe { info.cast::<i32>().add(2).read() };
-    if (signal, code) != (SIGTRAP, TRAP_PERF) && (signal, code) != (SIGPROF, SI_TIMER) {
-        return None;
-    }
-    // SAFETY: si_perf_data and a timer's si_value are the eight bytes at offset 24.
-    Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })
 }
 
-/// Returns true if a trap's signal was blocked when its event fired.
-///
-/// # Safety
-/// `info` is the `siginfo_t` of a trap by a perf event.
+/// Returns true if the signal of a trap by a perf event was blocked when its event fired.
 #[inline]
-unsafe fn was_blocked(info: *const c_void) -> bool {
+fn was_blocked(frame: SignalFrame<'_>) -> bool {
     const TRAP_PERF_FLAG_ASYNC: u32 = 1;
-    // SAFETY: si_perf_flags are the four bytes at offset 36, after si_perf_data and si_perf_type.
-    let flags = unsafe { info.cast::<u32>().add(9).read() };
-    flags & TRAP_PERF_FLAG_ASYNC != 0
+    frame.perf_flags() & TRAP_PERF_FLAG_ASYNC != 0
 }
 
 /// Walks the stack and publishes it: one sample, or one per kernel stack if several overflows happened inside

@@ -8,13 +8,12 @@
 //! A processor has four such registers. A breakpoint on a return address stays until its register is needed
 //! for another call site.
 
-use core::ffi::c_void;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
 use crate::cookie::{Cookie, FROM_TRACES};
-use crate::interrupted::{Regs, arch};
+use crate::interrupted::{Regs, SignalFrame, arch};
 use crate::layout::{SampleRecord, ThreadSlot, event_kind};
 use crate::open_calls::{Call, Calls, DEEPEST, Thread};
 use crate::perf_event::{self, Firing, Recorded};
@@ -100,27 +99,26 @@ pub fn disarm(slot: &ThreadSlot) {
     }
 }
 
-/// Handles a breakpoint of the recorder that was reached.
+/// Handles a breakpoint of the recorder that was reached. `late`: the signal was blocked when the breakpoint was
+/// reached, so it belongs to an earlier instruction.
 ///
 /// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`]; `late`: the signal was blocked when the
-/// breakpoint was reached, so it belongs to an earlier instruction.
+/// Called in a handler of the slot's own thread, with every signal blocked.
 pub unsafe fn on_breakpoint(
     state: &'static ProcState,
     slot: &ThreadSlot,
     slot_index: u32,
     register: u8,
     late: bool,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     let now = clock::monotonic_ns();
     if late {
         return lose(state);
     }
     let Some(own) = thread(state, slot) else { return };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let regs = unsafe { Regs::interrupted(context) };
-    // SAFETY: this is the thread's handler, all signals are blocked.
+    let regs = frame.registers();
+    // SAFETY: the caller guarantees that this is the thread's handler, with every signal blocked.
     let calls = unsafe { &mut *own.calls.get() };
     let entry = state.private.traces.entry.get(usize::from(register)).map_or(0, |e| e.load(Relaxed));
     let at = |address: u64| address != 0 && regs.pc == address;
@@ -135,29 +133,28 @@ pub unsafe fn on_breakpoint(
 /// because of it.
 ///
 /// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`].
+/// As [`on_breakpoint`].
 pub unsafe fn on_other_trap(
     state: &'static ProcState,
     slot: &ThreadSlot,
     slot_index: u32,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     let entries = &state.private.traces.entry;
     if entries.iter().all(|entry| entry.load(Relaxed) == 0) {
         return;
     }
     let Some(own) = thread(state, slot) else { return };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let pc = unsafe { Regs::interrupted(context) }.pc;
+    let pc = frame.registers().pc;
     let at = |register: usize, address: &AtomicU64| {
         let function = entries.get(register).map_or(0, |entry| entry.load(Relaxed));
         pc == function || (function == 0 && pc == address.load(Relaxed))
     };
     let found = own.addresses.iter().enumerate().position(|(register, address)| at(register, address));
     if let Some(register) = found {
-        // If the breakpoint's signal comes after all, the second call changes nothing. SAFETY: the caller
-        // guarantees that `context` is the kernel's.
-        unsafe { on_breakpoint(state, slot, slot_index, register as u8, false, context) };
+        // If the breakpoint's signal comes after all, the second call changes nothing. SAFETY: the same
+        // contract.
+        unsafe { on_breakpoint(state, slot, slot_index, register as u8, false, frame) };
     }
 }
 

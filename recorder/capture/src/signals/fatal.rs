@@ -253,27 +253,27 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
 /// Called by the entry with the handler's arguments. Returns the program's handler to continue with, 0 if
 /// there is none.
 unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_void) -> usize {
+    // SAFETY: the entry passes the handler's arguments, which stay valid until the handler returns.
+    let Some(frame) = (unsafe { SignalFrame::new(signo, info, context) }) else { return 0 };
     let Some(shadow) = front_for_signal(signo) else { return 0 };
     let program = shadow.load();
     if !tls::is_here() {
         if !is_function(program.handler) {
-            foreign::default_action(signo, info, context);
+            foreign::default_action(frame);
             return 0;
         }
         return program.handler;
     }
     if !is_function(program.handler) {
         // The kernel ignores a signal to the first process of a container if it has no handler.
-        if signal_code(info) <= 0 && sys::getpid() == 1 {
+        if frame.code() <= 0 && sys::getpid() == 1 {
             return 0;
         }
-        // SAFETY: the handler's own arguments.
-        unsafe { last_words(signo, info, context) };
-        foreign::die(signo, info, context);
+        last_words(frame);
+        foreign::die(frame);
         return 0;
     }
-    // SAFETY: the handler's own arguments.
-    unsafe { caught(signo, info, context) };
+    caught(frame);
     if program.flags & libc::SA_RESETHAND != 0 {
         // The kernel has reset the recorder's handler together with the program's.
         let default = Disposition { handler: libc::SIG_DFL, ..program };
@@ -298,13 +298,8 @@ fn recording_last_samples() -> Option<&'static Attached> {
 }
 
 /// Returns the words of [`kind`], and the address of the failed access.
-///
-/// # Safety
-/// `info` is the kernel's siginfo.
-unsafe fn signal_words(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS], u64) {
-    let code = signal_code(info);
-    // SAFETY: the address, or sender and its user, are the eight bytes at offset 16.
-    let word = unsafe { info.cast::<u64>().add(2).read() };
+fn signal_words(frame: SignalFrame<'_>) -> ([u64; kind::WORDS], u64) {
+    let (signo, code, word) = (frame.signal(), frame.code(), frame.address());
     let signal = u64::from(signo as u32) | u64::from(code as u32) << 32;
     // The kernel reports no address of a general protection fault.
     let told = code > 0 && code != SI_KERNEL;
@@ -317,10 +312,7 @@ unsafe fn signal_words(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS]
 const SI_KERNEL: c_int = 0x80;
 
 /// Records a signal for which the program has a handler.
-///
-/// # Safety
-/// The arguments of a signal handler.
-pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c_void) {
+pub(super) fn caught(frame: SignalFrame<'_>) {
     let Some(attached) = recording_last_samples() else { return };
     let now = clock::monotonic_ns();
     let due = DUE.load(Relaxed);
@@ -328,34 +320,27 @@ pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c
     if next > now + BURST * EVERY_NS || DUE.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
         return fatal::pass(&attached.state);
     }
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
-    let (words, fault) = unsafe { signal_words(signo, info) };
+    let (words, fault) = signal_words(frame);
     let old = sys::block_signals();
-    // SAFETY: every signal is blocked, and the caller guarantees that `context` is the kernel's.
-    unsafe { fatal::record(&attached.state, kind::CAUGHT, &words, fault, context) };
+    fatal::record(&attached.state, kind::CAUGHT, &words, fault, frame);
     sys::restore_signals(old);
 }
 
 /// Records a signal that ends the process.
-///
-/// # Safety
-/// The arguments of a signal handler.
-pub(super) unsafe fn last_words(signo: c_int, info: *const c_void, context: *const c_void) {
+pub(super) fn last_words(frame: SignalFrame<'_>) {
     let Some(attached) = recording_last_samples() else { return };
     shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
     let tid = sys::gettid();
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
-    let (words, fault) = unsafe { signal_words(signo, info) };
+    let (words, fault) = signal_words(frame);
     // After the exchange, threads that are sampled by chance answer too.
     let before = ANSWERED.load(Acquire);
-    let dying = u64::from(tid) | u64::from(signo as u32) << 32;
+    let dying = u64::from(tid) | u64::from(frame.signal() as u32) << 32;
     let first = DYING.compare_exchange(0, dying, AcqRel, Relaxed).is_ok();
     if first {
         // Before the sample, so that a reader of the sample finds the map.
         let _ = keep_map(attached);
     }
-    // SAFETY: every signal is blocked, and the caller guarantees that `context` is the kernel's.
-    let told = unsafe { fatal::record(&attached.state, kind::FATAL, &words, fault, context) };
+    let told = fatal::record(&attached.state, kind::FATAL, &words, fault, frame);
     if !first {
         // Two threads at once. The first one ends the process, and it may be waiting for this thread.
         ANSWERED.fetch_add(u32::from(told), Release);
@@ -426,35 +411,28 @@ fn ask(tid: u32) -> bool {
 }
 
 /// Handles a recorder signal in any thread. If the process is dying, takes this thread's last sample and
-/// pauses it until the end. Returns true if the signal had no other purpose.
-///
-/// # Safety
-/// The arguments of a handler, every signal blocked.
-pub(super) unsafe fn on_signal(signo: c_int, info: *const c_void, context: *const c_void) -> bool {
+/// pauses it until the end. Returns true if the signal had no other purpose. Called with every signal blocked.
+pub(super) fn on_signal(frame: SignalFrame<'_>) -> bool {
     let dying = DYING.load(Acquire);
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
-    let asked = signo == SIGPROF && unsafe { is_question(info) };
+    let asked = frame.signal() == SIGPROF && is_question(frame);
     if dying == 0 {
         return asked;
     }
     let tid = dying as u32;
     let Some(attached) = recording_last_samples().filter(|_| tid != sys::gettid()) else { return asked };
     let words = [dying >> 32, 0, u64::from(tid)];
-    // SAFETY: the caller guarantees the arguments of a handler, with every signal blocked.
-    if unsafe { fatal::record(&attached.state, kind::LAST, &words, u64::MAX, context) } {
+    if fatal::record(&attached.state, kind::LAST, &words, u64::MAX, frame) {
         ANSWERED.fetch_add(1, Release);
     }
     stand();
     asked
 }
 
-/// # Safety
-/// `info` is the kernel's siginfo.
-unsafe fn is_question(info: *const c_void) -> bool {
-    // SAFETY: the queued value is the eight bytes at offset 24.
-    let value = || Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() });
-    signal_code(info) == libc::SI_QUEUE
-        && value().is_some_and(|c| c.source == cookie::FROM_CONTROL && c.slot == LAST_SAMPLE)
+/// Returns true if the dying thread requests a last sample with this signal.
+fn is_question(frame: SignalFrame<'_>) -> bool {
+    frame.code() == libc::SI_QUEUE
+        && Cookie::unpack(frame.value())
+            .is_some_and(|c| c.source == cookie::FROM_CONTROL && c.slot == LAST_SAMPLE)
 }
 
 /// Pauses this thread, so that no more of the program runs in it, unless the process lives on (the first

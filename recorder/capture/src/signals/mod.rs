@@ -14,6 +14,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use flightline_in_signal::cookie::{Cookie, SIGPROF, SIGTRAP};
+use flightline_in_signal::interrupted::SignalFrame;
 use flightline_in_signal::{handler, sys, tls};
 
 use crate::command;
@@ -31,7 +32,7 @@ mod relocate;
 mod restart;
 
 pub use foreign::holds;
-use foreign::{chain, interrupted_mask, send_again, signal_code};
+use foreign::{chain, interrupted_mask, send_again};
 
 /// The program's disposition of one of the recorder's signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,7 +351,8 @@ pub fn swallow_pending() {
         if pending == 0 {
             return;
         }
-        let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // The kernel's siginfo: number, errno, code; the sender; the value at offset 24.
+        let mut info = [0u64; 16];
         let at_once = [0i64; 2];
         let args = [
             (&raw const pending) as usize,
@@ -363,44 +365,38 @@ pub fn swallow_pending() {
         // SAFETY: the kernel reads the set and the timeout, writes one siginfo.
         let Ok(signo) = (unsafe { os::syscall(libc::SYS_rt_sigtimedwait, args) }) else { return };
         let signo = signo as c_int;
-        if !is_ours(signo, info.as_mut_ptr().cast()) {
-            let info = info.as_mut_ptr().cast();
-            send_again(signo, info, signal_code(info) != libc::SI_TKILL);
+        let [_, code, _, value, ..] = info;
+        let code = code as u32 as c_int;
+        if !is_ours(signo, code, value) {
+            send_again(signo, info.as_ptr().cast(), code != libc::SI_TKILL);
             return;
         }
     }
 }
 
-/// Returns true for a signal that one of the recorder's engines or the drain sent.
-pub fn is_ours(signo: c_int, info: *const c_void) -> bool {
+/// Returns true for a signal that one of the recorder's engines or the drain sent: its number, its code, and the event's data
+/// or the timer's or queued value.
+fn is_ours(signo: c_int, code: c_int, value: u64) -> bool {
     const TRAP_PERF: c_int = 6;
-    let code = signal_code(info);
     let by_engine =
         matches!((signo, code), (SIGTRAP, TRAP_PERF) | (SIGPROF, libc::SI_TIMER) | (SIGPROF, libc::SI_QUEUE));
-    // SAFETY: the kernel's siginfo; the event's data and the timer's or queued value are the eight bytes at offset 24.
-    by_engine && Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() }).is_some()
+    by_engine && Cookie::unpack(value).is_some()
 }
 
 /// The handler of both signals.
 unsafe extern "C" fn entry(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    // SAFETY: installed with SA_SIGINFO; `info` and `context` stay valid until this function returns.
+    let Some(frame) = (unsafe { SignalFrame::new(signo, info, context) }) else { return };
     if !tls::is_here() {
-        // SAFETY: installed with SA_SIGINFO and a full mask.
-        return unsafe { foreign::on_foreign_thread(signo, info, context) };
+        return foreign::on_foreign_thread(frame);
     }
-    // SAFETY: installed with SA_SIGINFO and a full mask.
-    if unsafe { fatal::on_signal(signo, info, context) } {
+    if fatal::on_signal(frame) {
         return;
     }
-    // SAFETY: installed with SA_SIGINFO and a full mask.
-    if unsafe { handler::on_signal(signo, info, context) } {
-        // SAFETY: the same context.
-        unsafe { restart::decide_again(context) };
-        // SAFETY: the kernel's siginfo.
-    } else if unsafe { command::on_signal(signo, info) } {
-        // SAFETY: the same context.
-        unsafe { restart::decide_again(context) };
+    // SAFETY: the handler's own arguments; it is installed with a full mask.
+    if unsafe { handler::on_signal(signo, info, context) } || command::on_signal(frame) {
+        restart::decide_again(frame);
     } else {
-        // SAFETY: the same arguments.
-        unsafe { chain(signo, info, context) };
+        chain(frame);
     }
 }
