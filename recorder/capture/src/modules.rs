@@ -7,6 +7,7 @@ use flightline_in_signal::layout::{
     INIT_MODULES, InitModule, ModuleEntry, ModuleTable, SharedCell, module_flags,
 };
 
+use crate::os;
 use crate::session::Attached;
 use crate::start_objects::StartObjects;
 
@@ -30,8 +31,7 @@ const PAGE: u64 = 4096;
 
 /// Calls `visit` for every executable segment. Takes the loader's lock: not for handlers, nor for the child of a fork.
 fn scan(at_start: Option<&mut StartObjects>, visit: &mut dyn FnMut(&Loaded<'_>)) {
-    // SAFETY: no pointers.
-    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    let vdso = os::auxval(libc::AT_SYSINFO_EHDR);
     let mut scan = Scan { visit, vdso, first: true, at_start };
     // SAFETY: the callback gets exactly this pointer back, during this call only.
     unsafe { libc::dl_iterate_phdr(Some(on_object), (&raw mut scan).cast()) };
@@ -130,8 +130,7 @@ fn find_note<'a>(mut notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]
 
 /// Returns true if the program was built by the Go toolchain.
 pub fn is_go_program() -> bool {
-    // SAFETY: no pointers.
-    let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
+    let (headers, count) = (os::auxval(libc::AT_PHDR), os::auxval(libc::AT_PHNUM));
     if headers == 0 {
         return false;
     }

@@ -6,8 +6,7 @@ use crate::os;
 /// Maximum size of the kernel's signal frame in this process, in bytes.
 pub fn bytes() -> usize {
     const OLD_KERNELS: usize = 2048;
-    // SAFETY: no pointers.
-    let most = (unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize).max(OLD_KERNELS);
+    let most = (os::auxval(libc::AT_MINSIGSTKSZ) as usize).max(OLD_KERNELS);
     most.saturating_sub(not_permitted())
 }
 

@@ -11,7 +11,7 @@ use flightline_in_signal::{clock, sys, vdso};
 use crate::join::{self, Modules, Refused};
 use crate::session::{self, Attached};
 use crate::{
-    alloc, command, context, control, engines, exec, fork, fork_token, masks, modules, shadow, signals,
+    alloc, command, context, control, engines, exec, fork, fork_token, masks, modules, os, shadow, signals,
     threads, traced_functions,
 };
 
@@ -83,8 +83,7 @@ pub fn wait_for_commands() {
 
 /// Prepares the state that does not depend on a session.
 fn prepare() {
-    // SAFETY: no pointers.
-    let (page, image) = unsafe { (libc::getauxval(libc::AT_PAGESZ), libc::getauxval(libc::AT_SYSINFO_EHDR)) };
+    let (page, image) = (os::auxval(libc::AT_PAGESZ), os::auxval(libc::AT_SYSINFO_EHDR));
     sys::set_page_bytes(if page == 0 { 4096 } else { page as usize });
     // SAFETY: the auxiliary vector gives the vDSO's header, or 0.
     let vdso_clock = unsafe { vdso::clock_gettime(image as *const u8) };
@@ -93,8 +92,7 @@ fn prepare() {
     #[cfg(target_arch = "x86_64")]
     {
         const READS_FS: u64 = 2;
-        // SAFETY: no pointers.
-        flightline_in_signal::tls::set_reads_fs(unsafe { libc::getauxval(libc::AT_HWCAP2) } & READS_FS != 0);
+        flightline_in_signal::tls::set_reads_fs(os::auxval(libc::AT_HWCAP2) & READS_FS != 0);
     }
     // The first call maps a page; later calls may be in a handler or in a sandboxed thread.
     fork_token::claim();

@@ -201,8 +201,7 @@ fn own_stack(stack_bytes: usize) -> (u64, u64) {
 /// the stack grow down to its limit.
 fn main_stack() -> (u64, u64) {
     const GUESS: u64 = 64 << 20;
-    // SAFETY: no pointers.
-    let path = unsafe { libc::getauxval(libc::AT_EXECFN) };
+    let path = os::auxval(libc::AT_EXECFN);
     if path == 0 {
         return (0, 0);
     }

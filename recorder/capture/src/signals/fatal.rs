@@ -134,22 +134,14 @@ pub fn watched() -> KernelSet {
 
 /// The action to install before a disposition of the program: if it is a handler, with the program's mask and
 /// flags.
-fn front(program: &Disposition) -> libc::sigaction {
+fn front(program: &Disposition) -> Action {
     let ours = entry_address();
-    to_c(&if is_function(program.handler) {
+    Action::new(&if is_function(program.handler) {
         Disposition { handler: ours, flags: program.flags | libc::SA_SIGINFO, ..*program }
     } else {
         let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         Disposition { handler: ours, flags, mask: !0, restorer: 0 }
     })
-}
-
-/// Returns the kernel's disposition, or `None` for a signal that does not exist.
-pub(super) fn installed(signo: c_int) -> Option<Disposition> {
-    // SAFETY: all-zero is a valid structure.
-    let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only reads the disposition.
-    (unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) } == 0).then(|| from_c(&now))
 }
 
 /// Returns the program's disposition, if the recorder's handler is installed before it.
@@ -176,9 +168,7 @@ fn install() {
                 };
                 if program.handler != libc::SIG_IGN {
                     shadow.store(program);
-                    let ours = front(&program);
-                    // SAFETY: the entry only needs the data that was stored before.
-                    unsafe { real::sigaction(*signo, &raw const ours, core::ptr::null_mut()) };
+                    front(&program).install(*signo);
                 }
             }
         });
@@ -194,9 +184,7 @@ pub fn uninstall() {
         CHANGES.with(|| {
             for (signo, shadow) in FATAL.iter().zip(&FRONTS) {
                 if installed(*signo).is_some_and(|now| now.handler == entry_address()) {
-                    let program = to_c(&shadow.load());
-                    // SAFETY: the program's own disposition.
-                    unsafe { real::sigaction(*signo, &raw const program, core::ptr::null_mut()) };
+                    Action::new(&shadow.load()).install(*signo);
                 }
                 WATCHED.fetch_and(!bit(*signo), AcqRel);
             }
@@ -229,13 +217,12 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
                 // The program restores a disposition that it read from the kernel.
                 let new = if new.handler == entry_address() { shadow.load() } else { new };
                 let action = if borrowed || new.handler == libc::SIG_IGN {
-                    to_c(&new)
+                    Action::new(&new)
                 } else {
                     shadow.store(new);
                     front(&new)
                 };
-                // SAFETY: the program's own disposition, or the recorder's handler before it.
-                if unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) } != 0 {
+                if !action.install(signo) {
                     return None;
                 }
             }
@@ -243,10 +230,8 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
         })
     });
     let Some(before) = done else { return -1 };
-    if !old.is_null() {
-        // SAFETY: the caller guarantees that it is valid for writes.
-        unsafe { old.write(to_c(&before)) };
-    }
+    // SAFETY: the caller guarantees null or memory that is valid for writes.
+    unsafe { write_previous(old, &before) };
     0
 }
 
@@ -280,9 +265,7 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
         shadow::with_all_blocked(|| {
             CHANGES.with(|| {
                 shadow.store(default);
-                let ours = front(&default);
-                // SAFETY: the recorder's own entry.
-                unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) };
+                front(&default).install(signo);
             });
         });
     }

@@ -135,17 +135,37 @@ fn is_function(handler: usize) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
 }
 
-/// The recorder's handler, as it is installed. It always restarts system calls, because a sample must not end one.
-/// [`restart::interrupt`] ends them for the program's own signals.
-fn our_action() -> libc::sigaction {
-    // SAFETY: all-zero is a valid structure.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = entry as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // All 64 signals, including those that the C library reserves and sigfillset omits. SAFETY: the first
-    // word of a local set.
-    unsafe { (&raw mut action.sa_mask).cast::<u64>().write(!0) };
-    action
+/// An action that may be installed: the recorder's handler, or a disposition that the program or the kernel had.
+#[derive(Clone, Copy)]
+struct Action(libc::sigaction);
+
+impl Action {
+    fn new(d: &Disposition) -> Action {
+        // SAFETY: all-zero is a valid structure.
+        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+        action.sa_sigaction = d.handler;
+        action.sa_flags = d.flags;
+        // SAFETY: the first word of a local set.
+        unsafe { (&raw mut action.sa_mask).cast::<u64>().write(d.mask) };
+        // SAFETY: null or the address of a function of this type, set by the program or libc.
+        action.sa_restorer = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(d.restorer) };
+        Action(action)
+    }
+
+    /// The recorder's handler, as it is installed. It always restarts system calls, because a sample must not
+    /// end one. [`restart::interrupt`] ends them for the program's own signals.
+    fn ours() -> Action {
+        let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // All 64 signals, including those that the C library reserves and sigfillset omits.
+        Action::new(&Disposition { handler: entry as *const () as usize, flags, mask: !0, restorer: 0 })
+    }
+
+    /// Installs it with the C library's function. Returns false if the signal does not exist.
+    fn install(&self, signo: c_int) -> bool {
+        // SAFETY: a valid structure with a handler of the program, or the recorder's, which may run at any time:
+        // it only needs the data that `attach` installed, and does nothing before.
+        unsafe { real::sigaction(signo, &raw const self.0, core::ptr::null_mut()) == 0 }
+    }
 }
 
 fn from_c(action: &libc::sigaction) -> Disposition {
@@ -158,16 +178,23 @@ fn from_c(action: &libc::sigaction) -> Disposition {
     }
 }
 
-fn to_c(d: &Disposition) -> libc::sigaction {
+/// Returns the kernel's disposition, or `None` for a signal that does not exist.
+fn installed(signo: c_int) -> Option<Disposition> {
     // SAFETY: all-zero is a valid structure.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = d.handler;
-    action.sa_flags = d.flags;
-    // SAFETY: the first word of a local set.
-    unsafe { (&raw mut action.sa_mask).cast::<u64>().write(d.mask) };
-    // SAFETY: null or the address of a function of this type, set by the program or libc.
-    action.sa_restorer = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(d.restorer) };
-    action
+    let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: only reads the disposition.
+    (unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) } == 0).then(|| from_c(&now))
+}
+
+/// Writes a disposition where a caller of `sigaction` wants the previous one.
+///
+/// # Safety
+/// `old` is null or valid for writes.
+unsafe fn write_previous(old: *mut libc::sigaction, before: &Disposition) {
+    if !old.is_null() {
+        // SAFETY: the caller guarantees that it is valid for writes.
+        unsafe { old.write(Action::new(before).0) };
+    }
 }
 
 /// Installs the recorder's handler for `signals` (bits), and stores the program's dispositions in the table.
@@ -178,21 +205,12 @@ pub fn install(signals: KernelSet) {
                 if signals & bit(signo) == 0 || owned() & bit(signo) != 0 {
                     continue;
                 }
-                // SAFETY: all-zero is a valid structure.
-                let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
-                // SAFETY: only reads the disposition.
-                if unsafe { real::sigaction(signo, core::ptr::null(), &raw mut old) } != 0 {
-                    continue;
-                }
-                let program = from_c(&old);
+                let Some(program) = installed(signo) else { continue };
                 if let Some(shadow) = shadow_disposition(signo) {
                     shadow.store(program);
                 }
                 OWNED.fetch_or(bit(signo), AcqRel);
-                let ours = our_action();
-                // SAFETY: the recorder's handler may run at any time from here on; it only needs the data
-                // that `attach` installed.
-                if unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) } != 0 {
+                if !Action::ours().install(signo) {
                     OWNED.fetch_and(!bit(signo), AcqRel);
                 }
             }
@@ -208,17 +226,11 @@ pub fn uninstall() {
                 if owned() & bit(signo) == 0 {
                     continue;
                 }
-                // SAFETY: all-zero is a valid structure.
-                let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
-                // SAFETY: only reads the disposition.
-                unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) };
                 // A program that replaced the recorder's handler without the wrappers keeps its own.
-                if now.sa_sigaction == entry as *const () as usize
+                if installed(signo).is_some_and(|now| is_entry(&now))
                     && let Some(shadow) = shadow_disposition(signo)
                 {
-                    let program = to_c(&shadow.load());
-                    // SAFETY: the program's own disposition.
-                    unsafe { real::sigaction(signo, &raw const program, core::ptr::null_mut()) };
+                    Action::new(&shadow.load()).install(signo);
                 }
                 OWNED.fetch_and(!bit(signo), AcqRel);
             }
@@ -252,19 +264,13 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
     // SAFETY: the caller guarantees null or a valid structure.
     let new = unsafe { new.as_ref() }.map(from_c);
     if fork_token::is_borrowed() {
-        let Some(now) = fatal::installed(signo) else { return -1 };
+        let Some(now) = installed(signo) else { return -1 };
         let before = if is_entry(&now) { shadow.load() } else { now };
-        if let Some(new) = new {
-            let action = to_c(&new);
-            // SAFETY: the program's own disposition.
-            if unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) } != 0 {
-                return -1;
-            }
+        if new.is_some_and(|new| !Action::new(&new).install(signo)) {
+            return -1;
         }
-        if !old.is_null() {
-            // SAFETY: the caller guarantees that it is valid for writes.
-            unsafe { old.write(to_c(&before)) };
-        }
+        // SAFETY: the caller guarantees null or memory that is valid for writes.
+        unsafe { write_previous(old, &before) };
         return 0;
     }
     let before = shadow::with_all_blocked(|| {
@@ -276,10 +282,8 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
             before
         })
     });
-    if !old.is_null() {
-        // SAFETY: the caller guarantees that it is valid for writes.
-        unsafe { old.write(to_c(&before)) };
-    }
+    // SAFETY: the caller guarantees null or memory that is valid for writes.
+    unsafe { write_previous(old, &before) };
     0
 }
 
@@ -312,7 +316,7 @@ pub fn bare_for_exec() -> KernelSet {
         // The child of a vfork may have replaced the recorder's handler in the kernel's table; the
         // disposition here is its parent's.
         if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN)
-            && fatal::installed(signo).is_some_and(|now| is_entry(&now))
+            && installed(signo).is_some_and(|now| is_entry(&now))
         {
             set_kernel_handler(signo, libc::SIG_IGN);
         }
@@ -323,23 +327,17 @@ pub fn bare_for_exec() -> KernelSet {
 /// Undoes [`bare_for_exec`].
 pub fn dress_again(mask: KernelSet) {
     for signo in SIGNALS {
-        let ignored =
-            |_: &Disposition| fatal::installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
+        let ignored = |_: &Disposition| installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
         if disposition(signo).filter(|d| d.handler == libc::SIG_IGN).is_some_and(|d| ignored(&d)) {
-            let action = our_action();
-            // SAFETY: the recorder's own handler.
-            unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
+            Action::ours().install(signo);
         }
     }
     shadow::kernel_mask(libc::SIG_SETMASK, Some(mask));
 }
 
+/// Installs `handler`, which is `SIG_DFL` or `SIG_IGN`.
 fn set_kernel_handler(signo: c_int, handler: usize) {
-    // SAFETY: all-zero is a valid structure.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = handler;
-    // SAFETY: SIG_DFL or SIG_IGN.
-    unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
+    Action::new(&Disposition { handler, flags: 0, mask: 0, restorer: 0 }).install(signo);
 }
 
 /// Removes the recorder's signals from the calling thread's queue, so that none is pending when another image
