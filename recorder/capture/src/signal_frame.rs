@@ -1,6 +1,5 @@
 //! Size of the frame that the kernel writes to the stack for a signal.
 
-#[cfg(target_arch = "x86_64")]
 use crate::os;
 
 /// Maximum size of the kernel's signal frame in this process, in bytes.

@@ -61,7 +61,7 @@ pub(super) fn chain(frame: SignalFrame<'_>) {
 #[cold]
 pub(super) fn on_foreign_thread(frame: SignalFrame<'_>) {
     let (signo, code) = (frame.signal(), frame.code());
-    if is_ours(signo, code, frame.value()) {
+    if is_recorder_signal(signo, code, frame.value()) {
         return handler::on_foreign_thread(frame);
     }
     let Some(shadow) = shadow_disposition(signo) else { return };

@@ -365,16 +365,24 @@ pub fn swallow_pending() {
         let signo = signo as c_int;
         let [_, code, _, value, ..] = info;
         let code = code as u32 as c_int;
-        if !is_ours(signo, code, value) {
+        if !is_recorder_signal(signo, code, value) {
             send_again(signo, info.as_ptr().cast(), code != libc::SI_TKILL);
             return;
         }
     }
 }
 
-/// Returns true for a signal that one of the recorder's engines or the drain sent: its number, its code, and the event's data
-/// or the timer's or queued value.
-fn is_ours(signo: c_int, code: c_int, value: u64) -> bool {
+/// Returns true for a signal that one of the recorder's engines or the drain sent.
+pub fn is_ours(signo: c_int, info: &libc::siginfo_t) -> bool {
+    // SAFETY: a word inside the structure, which has 128 initialized bytes and is aligned to 8.
+    let value = unsafe { core::ptr::from_ref(info).cast::<u64>().add(VALUE_WORD).read() };
+    is_recorder_signal(signo, info.si_code, value)
+}
+
+/// Index of the event's data and of the timer's or queued value in a siginfo, in words.
+const VALUE_WORD: usize = 3;
+
+fn is_recorder_signal(signo: c_int, code: c_int, value: u64) -> bool {
     const TRAP_PERF: c_int = 6;
     let by_engine =
         matches!((signo, code), (SIGTRAP, TRAP_PERF) | (SIGPROF, libc::SI_TIMER) | (SIGPROF, libc::SI_QUEUE));
