@@ -8,8 +8,7 @@ use crate::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, ModuleTable, 
 /// A view of the module tables at one generation.
 #[derive(Clone, Copy)]
 pub struct Modules<'a> {
-    table: &'a ModuleTable,
-    count: usize,
+    entries: &'a [SharedCell<ModuleEntry>],
     generation: u32,
     current: &'a AtomicU32,
 }
@@ -19,16 +18,13 @@ impl<'a> Modules<'a> {
     #[inline]
     pub fn now(tables: &'a [ModuleTable; MODULE_TABLES], current: &'a AtomicU32) -> Modules<'a> {
         let generation = current.load(Ordering::Acquire);
-        let table = select(tables, generation);
-        let count = table.count.load(Ordering::Acquire) as usize;
-        Modules { table, count: count.min(MODULES_PER_TABLE), generation, current }
+        Modules { entries: entries(select(tables, generation)), generation, current }
     }
 
     /// Returns a view of a table that does not change while the view lives.
     pub fn new(table: &'a ModuleTable) -> Modules<'a> {
-        let (count, generation) =
-            (table.count.load(Ordering::Relaxed) as usize, table.generation.load(Ordering::Relaxed));
-        Modules { table, count: count.min(MODULES_PER_TABLE), generation, current: &table.generation }
+        let generation = table.generation.load(Ordering::Relaxed);
+        Modules { entries: entries(table), generation, current: &table.generation }
     }
 
     /// Generation of this view.
@@ -40,7 +36,7 @@ impl<'a> Modules<'a> {
     /// Copies entry `i`. Returns `None` if the table may have been rewritten in the meantime.
     #[inline]
     fn entry(&self, i: usize) -> Option<ModuleEntry> {
-        let entry = self.entries().get(i)?.load();
+        let entry = self.entries.get(i)?.load();
         core::sync::atomic::fence(Ordering::Acquire);
         let newer = self.current.load(Ordering::Relaxed).wrapping_sub(self.generation) as usize;
         // The drain writes table g + MODULE_TABLES while generation g + MODULE_TABLES − 1 is active.
@@ -50,19 +46,14 @@ impl<'a> Modules<'a> {
     #[inline]
     fn start(&self, i: usize) -> u64 {
         // A value that is being rewritten only misleads the search; the entry is checked afterwards.
-        let entry = self.entries().get(i);
+        let entry = self.entries.get(i);
         entry.map_or(u64::MAX, |e| e.word::<{ offset_of!(ModuleEntry, start) }>().load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    fn entries(&self) -> &'a [SharedCell<ModuleEntry>] {
-        self.table.entries.get(..self.count).unwrap_or_default()
     }
 
     /// Returns the module that covers `address`.
     #[inline]
     pub fn find(&self, address: u64) -> Option<ModuleEntry> {
-        let (mut low, mut high) = (0usize, self.count);
+        let (mut low, mut high) = (0usize, self.entries.len());
         while low < high {
             let middle = low.midpoint(high);
             if self.start(middle) <= address {
@@ -74,6 +65,13 @@ impl<'a> Modules<'a> {
         let entry = self.entry(low.checked_sub(1)?)?;
         (entry.start <= address && address < entry.end).then_some(entry)
     }
+}
+
+/// Returns the valid entries of a table.
+#[inline]
+fn entries(table: &ModuleTable) -> &[SharedCell<ModuleEntry>] {
+    let count = table.count.load(Ordering::Acquire) as usize;
+    table.entries.get(..count.min(MODULES_PER_TABLE)).unwrap_or_default()
 }
 
 /// Returns the table of a generation.
