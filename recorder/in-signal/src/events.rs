@@ -106,7 +106,7 @@ fn open(
 ) -> Result<u64, i32> {
     let Some(spec) = state.session.events.get(index) else { return Err(0) };
     let cookie = Cookie::new(state, slot, FROM_EVENTS.wrapping_add(index as u8)).pack();
-    perf_event::open(&to_perf_event(&spec.load(), period), tid, firing, Recorded::Counter, cookie)
+    perf_event::open(&to_perf_event(spec, period), tid, firing, Recorded::Counter, cookie)
 }
 
 /// Tests if the kernel lets the calling thread count `spec`. The test event is closed again.
@@ -115,7 +115,8 @@ fn open(
 /// The errno of the refusal.
 pub fn probe(spec: &EventSpec) -> Result<(), i32> {
     const NEVER: u64 = 1 << 60;
-    let handle = perf_event::open(&to_perf_event(spec, NEVER), 0, Firing::Once, Recorded::Nothing, 0)?;
+    let spec = SharedCell::new(*spec);
+    let handle = perf_event::open(&to_perf_event(&spec, NEVER), 0, Firing::Once, Recorded::Nothing, 0)?;
     // SAFETY: mapped above, and not shared with any other code.
     unsafe { perf_ring::unmap(handle) };
     Ok(())
@@ -126,17 +127,22 @@ fn period(spec: &SharedCell<EventSpec>) -> u64 {
     spec.word::<{ offset_of!(EventSpec, period) }>().load(Relaxed).max(1)
 }
 
-/// Returns the event in the terms of the kernel, which reads the path of `spec` when it opens the event.
-fn to_perf_event(spec: &EventSpec, period: u64) -> perf_event::Event {
-    let path = (&raw const spec.path) as u64;
+/// Returns the event in the terms of the kernel, which reads the path of `spec` when it opens the event. Reads word by
+/// word: a copy of the path would need too much of the handler's stack.
+fn to_perf_event(spec: &SharedCell<EventSpec>, period: u64) -> perf_event::Event {
+    const { assert!(offset_of!(EventSpec, kind) == 0 && offset_of!(EventSpec, flags) == 4) };
+    let kind_and_flags = spec.word::<0>().load(Relaxed);
+    let (kind, flags) = (kind_and_flags as u32, (kind_and_flags >> 32) as u32);
+    let path = spec.word::<{ offset_of!(EventSpec, path) }>().as_ptr() as u64;
+    let config1 = spec.word::<{ offset_of!(EventSpec, config1) }>().load(Relaxed);
     perf_event::Event {
-        kind: spec.kind,
-        config: spec.config,
-        config1: if spec.flags & event_flags::PATH != 0 { path } else { spec.config1 },
-        config2: spec.config2,
+        kind,
+        config: spec.word::<{ offset_of!(EventSpec, config) }>().load(Relaxed),
+        config1: if flags & event_flags::PATH != 0 { path } else { config1 },
+        config2: spec.word::<{ offset_of!(EventSpec, config2) }>().load(Relaxed),
         bp_type: 0,
         period,
-        user_only: spec.flags & event_flags::USER_ONLY != 0,
+        user_only: flags & event_flags::USER_ONLY != 0,
     }
 }
 

@@ -186,7 +186,7 @@ fn installed(signo: c_int) -> Option<Disposition> {
     (unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) } == 0).then(|| from_c(&now))
 }
 
-/// Writes a disposition where a caller of `sigaction` wants the previous one.
+/// Writes the previous disposition to the memory that a caller of `sigaction` passed for it.
 ///
 /// # Safety
 /// `old` is null or valid for writes.

@@ -42,7 +42,8 @@ pub mod module_flags {
     pub const VDSO: u32 = 4;
 }
 
-/// A sorted table of modules. Readers take table [`super::ModuleStatus::generation`] `% MODULE_TABLES` and binary-search `entries[..count]`.
+/// A sorted table of modules. Readers use table [`super::ModuleStatus::generation`] `% MODULE_TABLES` and
+/// search `entries[..count]`.
 #[repr(C)]
 pub struct ModuleTable {
     /// Valid entries, ≤ [`super::MODULES_PER_TABLE`].

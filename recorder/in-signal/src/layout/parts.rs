@@ -32,7 +32,7 @@ impl<'a> ProcParts<'a> {
     ///
     /// # Safety
     /// `layout.end` bytes from `base` on are mapped for `'a`, and `base` is the start of a page. For `'a`,
-    /// no code holds a plain reference to the memory.
+    /// this process only accesses them through such references, or reads bytes that no code writes any more.
     pub unsafe fn new(base: *const u8, layout: &ProcLayout) -> ProcParts<'a> {
         // SAFETY: the caller guarantees the mapping, in which `ProcLayout::new` places the parts one after
         // the other, each at the start of a page. All types consist of atomics, for which zeroed or foreign
