@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
-use flightline_in_signal::layout::{engine, slot_state};
+use flightline_in_signal::layout::{MODULE_TABLES, ModuleEntry, ModuleTable, engine, slot_state};
 use flightline_in_signal::state::cookie::{Cookie, FROM_PERF, SIGTRAP};
 use flightline_in_signal::state::{self, ProcState, slots};
 use flightline_in_signal::unwind::interrupted::Regs;
@@ -94,7 +94,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
     }
     let state = state::get().unwrap();
     let slot = slots::current().unwrap();
-    let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
+    let stack = (slot.memory.stack_lo.load(Relaxed), slot.memory.stack_hi.load(Relaxed));
     // SAFETY: the kernel's own context.
     let regs = unsafe { Regs::interrupted(interrupted) };
     let depth = std::cell::Cell::new(0);
@@ -128,7 +128,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
         let slot_index = slots::index(state, slot);
         info[3] = Cookie { source: FROM_PERF, generation: generation as u8, slot: slot_index }.pack();
         // The state in the middle of a recording.
-        slot.stage.store(flightline_in_signal::layout::stage::PERF, Relaxed);
+        slot.engine.stage.store(flightline_in_signal::layout::stage::PERF, Relaxed);
         for again in [true, false] {
             let run = || {
                 if !again {
@@ -138,13 +138,13 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
                 assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), interrupted) });
             };
             // Regular samples read the CPU clock one time in sixteen. Its cost is measured below.
-            let regular = || slot.last_mono_ns.store(u64::MAX, Relaxed);
+            let regular = || slot.ledger.last_mono_ns.store(u64::MAX, Relaxed);
             let (ns, low) = time_after(50, cold, regular, run);
             let stack = if again { "" } else { ", new" };
             println!("handler {heat}{stack:<13} {ns:8.0} ns                   (p10 {low:.0} ns)");
             in_process::drain(state);
         }
-        let regular = || slot.last_mono_ns.store(u64::MAX, Relaxed);
+        let regular = || slot.ledger.last_mono_ns.store(u64::MAX, Relaxed);
         let run = || {
             // SAFETY: as above.
             assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), interrupted) });
@@ -193,25 +193,22 @@ fn contexts() -> [(&'static str, usize, *const u8); 4] {
 }
 
 /// Returns the same modules without unwind tables.
-fn without_rows(state: &ProcState) -> *const flightline_in_signal::layout::ModuleTable {
-    // SAFETY: four tables, and this is their only writer.
-    unsafe {
-        let tables = std::slice::from_raw_parts(state.tables, 4);
-        let copy: &'static mut [flightline_in_signal::layout::ModuleTable; 4] =
-            Box::leak(Box::<[flightline_in_signal::layout::ModuleTable; 4]>::new_zeroed().assume_init());
-        copy[0].entries = tables[0].entries;
-        copy[0].count = AtomicU32::new(tables[0].count.load(Relaxed));
-        for entry in &mut copy[0].entries {
-            entry.rows_off = 0;
-        }
-        copy.as_ptr()
+fn without_rows(state: &ProcState) -> &'static Tables {
+    // SAFETY: all zero is an empty table set.
+    let copy: Box<Tables> = unsafe { Box::new_zeroed().assume_init() };
+    for (to, from) in copy[0].entries.iter().zip(&state.tables[0].entries) {
+        to.store(ModuleEntry { rows_off: 0, ..from.load() });
     }
+    copy[0].count.store(state.tables[0].count.load(Relaxed), Relaxed);
+    Box::leak(copy)
 }
+
+type Tables = [ModuleTable; MODULE_TABLES];
 
 #[inline(never)]
 fn walk_once(
     state: &ProcState,
-    tables: *const flightline_in_signal::layout::ModuleTable,
+    tables: &Tables,
     memo: &RuleCache,
     tag: Tag,
     regs: &Regs,
@@ -220,11 +217,9 @@ fn walk_once(
 ) -> Walked {
     let mut lease = state.private.scratch.take().unwrap();
     let scratch = lease.scratch();
-    // SAFETY: four tables; the stack is this thread's.
-    let (modules, mut memory) = unsafe {
-        let modules = Modules::now(tables, &state.header.modules_gen);
-        (modules, Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows))
-    };
+    let modules = Modules::now(tables, &state.header.modules.generation);
+    // SAFETY: the stack is this thread's.
+    let mut memory = unsafe { Local::new(state.pid, stack, regs.sp(), &mut scratch.windows) };
     let lookup = Lookup { modules, rows: state.rows, rule_cache: memo, tag };
     let last = if again { scratch.frames.get(..scratch.depth).unwrap() } else { &[] };
     prefetch(&lookup, regs, &memory, last);

@@ -251,7 +251,7 @@ impl Recovery<'_> {
 fn begin(session: &Path, file: &ProcFile, settings: &Settings) -> Result<Option<(Left, Recording)>, Error> {
     let Some(root) = repository_root(session) else { return Ok(None) };
     let (mono, wall) = both_ns();
-    let origin_ns = file.start_mono_ns.min(mono);
+    let origin_ns = file.start_mono_ns().min(mono);
     let start_epoch_ns = wall.saturating_sub(mono - origin_ns);
     let owner = Owner { pid: file.pid, session: session.to_owned(), start_epoch_ns, ..Owner::default() };
     let sink = Sink::open(&Target::Repository(Repository::new(&root)), &owner, &Default::default())?;

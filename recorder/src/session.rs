@@ -7,15 +7,14 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::atomic::Ordering,
     time::Duration,
 };
 
 use flightline_in_signal::layout::{
-    EventSpec, MAGIC, MAX_EVENTS, MAX_TRACES, ROWS_FILE, SESSION_BYTES, SESSION_FILE, SIZES, SessionPage,
-    TraceSpec, session_flags,
+    FixedSettings, Format, LiveSettings, MAGIC, MAX_EVENTS, MAX_TRACES, ROWS_FILE, SESSION_BYTES,
+    SESSION_FILE, SIZES, TraceSpec, session_flags,
 };
-use memmap2::MmapRaw;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 
 use crate::{
@@ -31,6 +30,7 @@ mod discovery;
 mod outputs;
 mod quota;
 
+use client::MappedPage;
 pub use client::SessionClient;
 pub(crate) use discovery::is_abandoned;
 use discovery::remove_stale;
@@ -50,16 +50,6 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// seen.
 pub(crate) const ROOT_FILE: &str = "repository";
 
-const NO_EVENT: EventSpec = EventSpec {
-    kind: 0,
-    flags: 0,
-    config: 0,
-    config1: 0,
-    config2: 0,
-    period: 0,
-    path: [0; flightline_in_signal::layout::EVENT_PATH_BYTES],
-};
-
 /// Returns a mask of the lowest `count` bits.
 fn lowest_bits(count: usize) -> u32 {
     (1 << count.min(MAX_EVENTS)) - 1
@@ -69,23 +59,31 @@ fn ns(time: Option<Duration>) -> u64 {
     time.map_or(0, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Writes the periods and thresholds of `settings`. A CPU time event represents `event_ns`.
+fn write_periods(live: &LiveSettings, settings: &settings::Settings, event_ns: u64) {
+    let words = [
+        (&live.period_ns, settings.period_ns()),
+        (&live.event_ns, event_ns),
+        (&live.alloc_bytes, settings.alloc.interval_bytes.unwrap_or(0)),
+        (&live.lock_ns, ns(settings.calls.lock)),
+        (&live.io_ns, ns(settings.calls.io)),
+        (&live.wall_ns, ns(settings.wall)),
+    ];
+    for (word, value) in words {
+        word.store(value, Ordering::Relaxed);
+    }
+}
+
 /// A session directory owned by this drain. Dropping it stops sampling in every program and removes the
 /// directory.
 pub struct Session {
     dir: PathBuf,
-    page: MmapRaw,
+    page: MappedPage,
     /// Held as long as the session lives, so that other processes see that the directory is in use.
     _lock: Flock<File>,
     rows: RowsArena,
     /// Perf events with a slot in the page, in the order of their slots.
     events: Vec<PerfEvent>,
-}
-
-/// Returns when the session of this page began, monotonic ns.
-fn begun_ns(page: &MmapRaw) -> u64 {
-    // SAFETY: the mapping holds a SessionPage for as long as it lives. The number is written once, before
-    // other processes know the page, and any value that a program may store there is valid.
-    unsafe { (&raw const (*page.as_ptr().cast::<SessionPage>()).start_mono_ns).read_volatile() }
 }
 
 impl Session {
@@ -127,28 +125,23 @@ impl Session {
         // Allocate real pages now, so that a full tmpfs is an error here and not a SIGBUS later.
         fallocate(file, FallocateFlags::empty(), 0, SESSION_BYTES as i64)
             .map_err(|e| Error::io("allocate", &path, e.into()))?;
-        let page = MmapRaw::map_raw(file).map_err(|e| Error::io("map", &path, e))?;
+        let page = MappedPage::map(file, &path)?;
         let rows = RowsArena::create(&dir.join(ROWS_FILE), settings.rows_size())?;
         quota::check(dir)?;
         let specs = perf_events::specs(&settings.events)?;
-        let mut events = [NO_EVENT; MAX_EVENTS];
-        for (to, spec) in events.iter_mut().zip(&specs) {
-            *to = *spec;
-        }
         let functions = perf_events::traces(settings)?;
         let mut traces = [TraceSpec::default(); MAX_TRACES];
         for (to, spec) in traces.iter_mut().zip(&functions) {
             *to = *spec;
         }
-        let contents = SessionPage {
-            magic: MAGIC,
-            sizes: SIZES,
-            drain_pid: AtomicU32::new(std::process::id()),
-            stop: AtomicU32::new(0),
-            period_ns: AtomicU64::new(settings.period_ns()),
+        page.fixed.store(FixedSettings {
+            ring_bytes: settings.ring_size(),
+            rows_bytes: settings.rows_size(),
+            start_mono_ns: clock::monotonic_ns(),
+            seed: random(),
+            most_processes: most_processes(dir, settings.ring_size()),
             engine: settings.cpu.engine.code(),
             max_depth: settings.stacks.depth,
-            ring_bytes: settings.ring_size(),
             thread_slots: settings::THREAD_SLOTS,
             flags: if settings.processes.follow { session_flags::FOLLOW } else { 0 }
                 | if settings.cost.measure { session_flags::MEASURE } else { 0 }
@@ -157,34 +150,25 @@ impl Session {
                 } else {
                     0
                 },
-            rows_bytes: settings.rows_size(),
-            start_mono_ns: clock::monotonic_ns(),
-            seed: random(),
-            processes: AtomicU64::new(0),
-            aggregate_ns: AtomicU64::new(settings.cpu.aggregate_ns().unwrap_or(0)),
-            processes_gone: AtomicU64::new(0),
-            processes_refused: AtomicU64::new(0),
-            most_processes: most_processes(dir, settings.ring_size()),
-            flush_wanted: AtomicU64::new(0),
-            flush_done: AtomicU64::new(0),
-            engines: AtomicU32::new(if settings.schedule.waits() { 0 } else { settings.engine_bits() }),
-            paused: AtomicU32::new(u32::from(settings.schedule.waits())),
-            alloc_bytes: AtomicU64::new(settings.alloc.interval_bytes.unwrap_or(0)),
-            lock_ns: AtomicU64::new(ns(settings.calls.lock)),
-            io_ns: AtomicU64::new(ns(settings.calls.io)),
-            wall_ns: AtomicU64::new(ns(settings.wall)),
-            event_count: AtomicU32::new(specs.len().min(MAX_EVENTS) as u32),
-            control: AtomicU32::new(0),
             trace_count: functions.len().min(MAX_TRACES) as u32,
-            event_mask: AtomicU32::new(lowest_bits(specs.len())),
-            event_ns: AtomicU64::new(settings.period_ns()),
-            spans: AtomicU32::new(settings.spans.code()),
+            pad: 0,
             traces,
-            events,
-        };
-        // SAFETY: the mapping is SESSION_BYTES long (fallocate above), page aligned, and SessionPage fits
-        // (asserted in layout); no other process knows the directory yet.
-        unsafe { page.as_mut_ptr().cast::<SessionPage>().write(contents) };
+        });
+        for (to, spec) in page.events.iter().zip(&specs) {
+            to.store(*spec);
+        }
+        let live = &page.live;
+        live.event_count.store(specs.len().min(MAX_EVENTS) as u32, Ordering::Relaxed);
+        live.event_mask.store(lowest_bits(specs.len()), Ordering::Relaxed);
+        live.aggregate_ns.store(settings.cpu.aggregate_ns().unwrap_or(0), Ordering::Relaxed);
+        live.spans.store(settings.spans.code(), Ordering::Relaxed);
+        write_periods(live, settings, settings.period_ns());
+        let waits = settings.schedule.waits();
+        live.paused.store(u32::from(waits), Ordering::Relaxed);
+        live.engines.store(if waits { 0 } else { settings.engine_bits() }, Ordering::Relaxed);
+        page.drain_pid.store(std::process::id(), Ordering::Relaxed);
+        // No other process knows the directory yet.
+        page.format.store(Format { magic: MAGIC, sizes: SIZES });
         Ok(Session { dir: dir.to_owned(), page, _lock: lock, rows, events: settings.events.clone() })
     }
 
@@ -207,26 +191,19 @@ impl Session {
         &mut self.rows
     }
 
-    fn word<T>(&self, field: fn(*const SessionPage) -> *const T) -> &T {
-        // SAFETY: the mapping holds a SessionPage for as long as self lives; only used with atomic fields.
-        unsafe { &*field(self.page.as_ptr().cast()) }
-    }
-
     /// Returns when the session began, monotonic ns.
     pub fn begun_ns(&self) -> u64 {
-        begun_ns(&self.page)
+        self.page.fixed.load().start_mono_ns
     }
 
     /// Makes every program of the session stop sampling.
     pub fn stop(&self) {
-        // SAFETY: projection to an atomic inside the mapped page; likewise below.
-        self.word(|p| unsafe { &raw const (*p).stop }).store(1, Ordering::Release);
+        self.page.stop.store(1, Ordering::Release);
     }
 
     /// Returns true if sampling was stopped, by the drain or by a program (`flightline_stop` of the C API).
     pub fn stopped(&self) -> bool {
-        // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).stop }).load(Ordering::Acquire) != 0
+        self.page.stop.load(Ordering::Acquire) != 0
     }
 
     /// Returns the perf events recorded now or before, by the index that programs use.
@@ -250,14 +227,13 @@ impl Session {
             return Err(Error::Setting { name: "event", problem });
         }
         for (event, spec) in new.into_iter().zip(specs) {
-            let page: *mut SessionPage = self.page.as_mut_ptr().cast();
-            // SAFETY: inside the mapped page, by the check above. Programs read an entry only after the count
-            // includes it.
-            unsafe { (&raw mut (*page).events).cast::<EventSpec>().add(self.events.len()).write(spec) };
+            // Programs read an entry only after the count includes it.
+            if let Some(to) = self.page.events.get(self.events.len()) {
+                to.store(spec);
+            }
             self.events.push(event);
         }
-        // SAFETY: as in `stop`.
-        let count = self.word(|p| unsafe { &raw const (*p).event_count });
+        let count = &self.page.live.event_count;
         count.store(self.events.len() as u32, Ordering::Release);
         Ok(())
     }
@@ -267,60 +243,37 @@ impl Session {
     ///
     /// A CPU time event represents `event_ns`, whatever the sampling interval is.
     pub fn change(&self, settings: &settings::Settings, event_ns: u64, paused: bool) -> u32 {
-        // SAFETY: as in `stop`; likewise below.
-        let alloc = self.word(|p| unsafe { &raw const (*p).alloc_bytes });
-        // SAFETY: as above.
-        let lock = self.word(|p| unsafe { &raw const (*p).lock_ns });
-        // SAFETY: as above.
-        let io = self.word(|p| unsafe { &raw const (*p).io_ns });
-        // SAFETY: as above.
-        let wall = self.word(|p| unsafe { &raw const (*p).wall_ns });
-        alloc.store(settings.alloc.interval_bytes.unwrap_or(0), Ordering::Relaxed);
-        for (word, time) in [(lock, settings.calls.lock), (io, settings.calls.io), (wall, settings.wall)] {
-            word.store(ns(time), Ordering::Relaxed);
-        }
-        // SAFETY: as above.
-        self.word(|p| unsafe { &raw const (*p).paused }).store(u32::from(paused), Ordering::Release);
-        // SAFETY: as above.
-        let period = self.word(|p| unsafe { &raw const (*p).period_ns });
-        period.store(settings.period_ns(), Ordering::Relaxed);
-        // SAFETY: as above.
-        self.word(|p| unsafe { &raw const (*p).event_ns }).store(event_ns, Ordering::Relaxed);
+        let live = &self.page.live;
+        write_periods(live, settings, event_ns);
+        live.paused.store(u32::from(paused), Ordering::Release);
         let chosen = self.events.iter().enumerate().filter(|(_, event)| settings.events.contains(event));
-        // SAFETY: as above.
-        let mask = self.word(|p| unsafe { &raw const (*p).event_mask });
+        let mask = &live.event_mask;
         mask.store(chosen.fold(0, |mask, (index, _)| mask | 1 << index), Ordering::Relaxed);
         let bits = if paused { 0 } else { settings.engine_bits() };
-        // SAFETY: as above.
-        self.word(|p| unsafe { &raw const (*p).engines }).store(bits, Ordering::SeqCst);
-        // SAFETY: as above.
-        self.word(|p| unsafe { &raw const (*p).control }).fetch_add(1, Ordering::AcqRel) + 1
+        live.engines.store(bits, Ordering::SeqCst);
+        live.control.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Requests a flush, as a program would, and returns its number.
     pub fn ask_flush(&self) -> u64 {
-        // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).flush_wanted }).fetch_add(1, Ordering::AcqRel) + 1
+        self.page.flush.wanted.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Returns the number of the newest flush that was requested (`flightline_dump`).
     pub fn flush_requested(&self) -> u64 {
-        // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).flush_wanted }).load(Ordering::Acquire)
+        self.page.flush.wanted.load(Ordering::Acquire)
     }
 
     /// Reports to programs that everything up to `request` has been written.
     pub fn flush_done(&self, request: u64) {
-        // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).flush_done }).store(request, Ordering::Release);
+        self.page.flush.done.store(request, Ordering::Release);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.stop();
-        // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).drain_pid }).store(0, Ordering::Release);
+        self.page.drain_pid.store(0, Ordering::Release);
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

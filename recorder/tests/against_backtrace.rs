@@ -6,9 +6,9 @@
 mod in_process;
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use flightline_in_signal::layout::{MODULE_TABLES, ModuleTable, engine, walk_end};
+use flightline_in_signal::layout::{MODULE_TABLES, ModuleEntry, ModuleTable, engine, walk_end};
 use flightline_in_signal::state::{self, slots};
 use flightline_in_signal::unwind::interrupted::Regs;
 use flightline_in_signal::unwind::modules::Modules;
@@ -21,15 +21,13 @@ static COMPARED: AtomicUsize = AtomicUsize::new(0);
 /// Returns the module table without unwind tables.
 fn bare() -> &'static [ModuleTable; MODULE_TABLES] {
     let state = state::get().unwrap();
-    // SAFETY: all zero is an empty table set; the installed one has MODULE_TABLES tables and has no writer.
-    let (copy, tables) = unsafe {
-        let copy: Box<[ModuleTable; MODULE_TABLES]> = Box::new_zeroed().assume_init();
-        (Box::leak(copy), &*state.tables.cast::<[ModuleTable; MODULE_TABLES]>())
-    };
-    copy[0].entries = tables[0].entries;
-    copy[0].count = AtomicU32::new(tables[0].count.load(Relaxed));
-    copy[0].entries.iter_mut().for_each(|entry| entry.rows_off = 0);
-    copy
+    // SAFETY: all zero is an empty table set.
+    let copy: Box<[ModuleTable; MODULE_TABLES]> = unsafe { Box::new_zeroed().assume_init() };
+    for (to, from) in copy[0].entries.iter().zip(&state.tables[0].entries) {
+        to.store(ModuleEntry { rows_off: 0, ..from.load() });
+    }
+    copy[0].count.store(state.tables[0].count.load(Relaxed), Relaxed);
+    Box::leak(copy)
 }
 
 extern "C" fn compare(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
@@ -41,15 +39,13 @@ extern "C" fn compare(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     let theirs: Vec<u64> = theirs[..n].iter().map(|p| *p as u64).collect();
     let state = state::get().unwrap();
     let slot = slots::current().unwrap();
-    let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
-    for (n, tables) in [state.tables, bare().as_ptr()].into_iter().enumerate() {
+    let stack = (slot.memory.stack_lo.load(Relaxed), slot.memory.stack_hi.load(Relaxed));
+    for (n, tables) in [state.tables, bare()].into_iter().enumerate() {
         let mut lease = state.private.scratch.take().unwrap();
         let scratch = lease.scratch();
-        // SAFETY: four tables; this thread's stack.
-        let (modules, mut memory) = unsafe {
-            let modules = Modules::now(tables, &state.header.modules_gen);
-            (modules, Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows))
-        };
+        let modules = Modules::now(tables, &state.header.modules.generation);
+        // SAFETY: this thread's stack.
+        let mut memory = unsafe { Local::new(state.pid, stack, regs.sp(), &mut scratch.windows) };
         let lookup =
             Lookup { modules, rows: state.rows, rule_cache: &state.private.rule_cache, tag: Tag(n as u16) };
         let walked = walk(&lookup, &regs, &mut memory, &mut scratch.machine, &mut scratch.frames);

@@ -44,11 +44,11 @@ fn conservation(state: &'static flightline_in_signal::state::ProcState) {
     arming::disarm(slot);
     let samples = in_process::drain(state);
     let sum: u64 = samples.iter().map(|s| s.fixed.weight_ns).sum();
-    let lost: u64 = slot.lost_ns.iter().map(|n| n.load(Relaxed)).sum();
-    assert_eq!(sum, slot.sampled_ns.load(Relaxed));
+    let lost: u64 = slot.ledger.lost_ns.iter().map(|n| n.load(Relaxed)).sum();
+    assert_eq!(sum, slot.ledger.sampled_ns.load(Relaxed));
     assert_eq!(
-        slot.armed_cpu_ns.load(Relaxed) + sum + lost,
-        slot.last_cpu_ns.load(Relaxed),
+        slot.ledger.armed_cpu_ns.load(Relaxed) + sum + lost,
+        slot.ledger.last_cpu_ns.load(Relaxed),
         "every ns is accounted for"
     );
     // The event's timer counts interrupts and stolen time that the CPU clock excludes: more samples with
@@ -70,7 +70,7 @@ fn short_threads(state: &'static flightline_in_signal::state::ProcState) {
             arming::arm(slot).unwrap();
             in_process::burn(PERIOD * 3 / 10);
             thread::end();
-            slot.end_cpu_ns.load(Relaxed) - slot.armed_cpu_ns.load(Relaxed)
+            slot.ledger.end_cpu_ns.load(Relaxed) - slot.ledger.armed_cpu_ns.load(Relaxed)
         })
         .join()
         .unwrap();
@@ -80,7 +80,7 @@ fn short_threads(state: &'static flightline_in_signal::state::ProcState) {
     // Five standard deviations of a sum of independent draws, exceeded by chance in one run of 1.7 million.
     let slack = 5.0 * expected.sqrt();
     assert!((samples - expected).abs() < slack, "{samples} samples, {expected} expected");
-    assert_eq!(state.header.no_slot.load(Relaxed), 0);
+    assert_eq!(state.header.counters.no_slot.load(Relaxed), 0);
 }
 
 /// A thread that often waits switches to a timer, and gets its event back when it only computes. At any time,
@@ -98,8 +98,8 @@ fn engine_by_waits(state: &'static flightline_in_signal::state::ProcState) {
             done()
         })
     };
-    let (samples, current_stage) = (|| slot.samples.load(Relaxed), || slot.stage.load(Relaxed));
-    let handles = || [&slot.engine_handle, &slot.engine_handle2].map(|handle| handle.load(Relaxed) != 0);
+    let (samples, current_stage) = (|| slot.ledger.samples.load(Relaxed), || slot.engine.stage.load(Relaxed));
+    let handles = || [&slot.engine.handle, &slot.engine.handle2].map(|handle| handle.load(Relaxed) != 0);
     arming::arm(slot).unwrap();
     assert!(ping_pong_until(&|| samples() >= 20));
     assert_eq!((current_stage(), handles()), (stage::PERF, [true, false]), "there is no choice yet");
@@ -120,8 +120,8 @@ fn engine_by_waits(state: &'static flightline_in_signal::state::ProcState) {
     let by_timer = taken.iter().filter(|s| s.fixed.flags & sample_flags::TIMER != 0).count();
     assert!(by_timer >= 10 && taken.len() >= by_timer + 20, "{by_timer} of {} by timer", taken.len());
     let sum: u64 = taken.iter().map(|s| s.fixed.weight_ns).sum();
-    let lost: u64 = slot.lost_ns.iter().map(|n| n.load(Relaxed)).sum();
-    let (armed, last) = (slot.armed_cpu_ns.load(Relaxed), slot.last_cpu_ns.load(Relaxed));
+    let lost: u64 = slot.ledger.lost_ns.iter().map(|n| n.load(Relaxed)).sum();
+    let (armed, last) = (slot.ledger.armed_cpu_ns.load(Relaxed), slot.ledger.last_cpu_ns.load(Relaxed));
     assert_eq!(armed + sum + lost, last, "every ns is accounted for");
     thread::end();
 }
@@ -134,6 +134,6 @@ fn stop(state: &'static flightline_in_signal::state::ProcState) {
     state.session.stop.store(1, Relaxed);
     in_process::burn(20_000_000);
     assert!(in_process::drain(state).is_empty(), "no sample after the stop");
-    assert_eq!(slot.stage.load(Relaxed), stage::IDLE);
-    assert_eq!(slot.engine_handle.load(Relaxed), 0, "the event's page is unmapped");
+    assert_eq!(slot.engine.stage.load(Relaxed), stage::IDLE);
+    assert_eq!(slot.engine.handle.load(Relaxed), 0, "the event's page is unmapped");
 }

@@ -20,7 +20,7 @@ fn timer_engine_conserves_cpu_time() {
     arming::disarm(slot);
     let samples = in_process::drain(state);
     let sum: u64 = samples.iter().map(|s| s.fixed.weight_ns).sum();
-    assert_eq!(slot.armed_cpu_ns.load(Relaxed) + sum, slot.last_cpu_ns.load(Relaxed));
+    assert_eq!(slot.ledger.armed_cpu_ns.load(Relaxed) + sum, slot.ledger.last_cpu_ns.load(Relaxed));
     assert!((35..=51).contains(&samples.len()), "{} samples", samples.len());
     for sample in &samples {
         assert_eq!(

@@ -109,8 +109,8 @@ fn records_of_killed_program_are_read_and_torn_one_counted() {
     fake.sample(0, 1_000_000, &[1, 2, 3], sample_flags::TRUNCATED);
     // Claimed and counted but never published: the program was killed between these steps.
     let torn = fake.ring().claim(record::SAMPLE, 10).unwrap();
-    fake.slot(0).samples.fetch_add(1, Ordering::Relaxed);
-    fake.slot(0).sampled_ns.fetch_add(1_000_000, Ordering::Relaxed);
+    fake.slot(0).ledger.samples.fetch_add(1, Ordering::Relaxed);
+    fake.slot(0).ledger.sampled_ns.fetch_add(1_000_000, Ordering::Relaxed);
     let _ = torn;
     fake.sample(0, 1_000_000, &[1, 2, 3], 0);
     for _ in 0..3 {

@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use flightline_in_signal::layout::{PROC_SUFFIX, ProcHeader, SIZES, ThreadSlot, loss, record};
+use flightline_in_signal::layout::{
+    Identity, PROC_SUFFIX, ProcHeader, ProcLayout, ProcParts, SIZES, loss, record,
+};
 use flightline_in_signal::os::clock::monotonic_ns;
 use flightline_in_signal::ring::Ring;
-use memmap2::{Mmap, MmapMut};
+use memmap2::{Mmap, MmapRaw};
 
 /// A mapped process file.
 pub struct ProcFile {
     map: Mmap,
+    layout: ProcLayout,
 }
 
 /// One thread's counters.
@@ -38,7 +41,7 @@ pub fn session_of(drain: u32) -> Option<PathBuf> {
     std::fs::read_dir("/dev/shm").ok()?.flatten().map(|e| e.path()).find(|dir| {
         dir.file_name().is_some_and(|n| n.to_string_lossy().starts_with("flightline-"))
             && std::fs::read(dir.join("session")).is_ok_and(|page| {
-                // SessionPage: magic (8), sizes (16), drain_pid.
+                // SessionPage: format (24), drain_pid.
                 page.get(24..28).is_some_and(|p| u32::from_le_bytes(p.try_into().unwrap()) == drain)
             })
     })
@@ -65,51 +68,62 @@ impl ProcFile {
         // once).
         let map = unsafe { Mmap::map(&file)? };
         assert!(map.len() >= SIZES[1] as usize, "{} is too short", path.display());
-        Ok(ProcFile { map })
+        // SAFETY: the mapping is page-aligned and at least as long as the header, which consists of atomics.
+        let Identity { thread_slots, ring_bytes, .. } =
+            unsafe { &*map.as_ptr().cast::<ProcHeader>() }.identity.load();
+        let layout = ProcLayout::new(thread_slots, ring_bytes);
+        assert!(map.len() as u64 >= layout.end, "{} is too short", path.display());
+        Ok(ProcFile { map, layout })
+    }
+
+    /// Returns the layout of the file.
+    pub fn layout(&self) -> ProcLayout {
+        self.layout
+    }
+
+    /// Returns the parts of the file.
+    pub fn parts(&self) -> ProcParts<'_> {
+        // SAFETY: the mapping is page-aligned and as long as its layout (checked in `open`), and only read.
+        unsafe { ProcParts::new(self.map.as_ptr(), &self.layout) }
     }
 
     fn header(&self) -> &ProcHeader {
-        // SAFETY: the mapping is page-aligned, at least as long as the header (checked in `open`), plain integers.
-        unsafe { &*self.map.as_ptr().cast::<ProcHeader>() }
+        self.parts().header
     }
 
     /// Pid that made the file.
     pub fn pid(&self) -> u32 {
-        self.header().pid
+        self.header().identity.load().pid
     }
 
     /// Samples taken or counted as lost by handlers.
     pub fn taken(&self) -> u64 {
-        self.header().taken.load(Ordering::Acquire)
+        self.header().counters.taken.load(Ordering::Acquire)
     }
 
     /// Events of a kind that did not fit into the ring.
     pub fn events_lost(&self, kind: u16) -> u64 {
-        self.header().event_lost[usize::from(kind)].load(Ordering::Acquire)
+        self.header().counters.event_lost[usize::from(kind)].load(Ordering::Acquire)
     }
 
     /// The selected engine.
     pub fn engine(&self) -> u32 {
-        self.header().engine.load(Ordering::Acquire)
+        self.header().engine.kind.load(Ordering::Acquire)
     }
 
     /// Counters of all slots that are or were in use.
     pub fn threads(&self) -> Vec<Counters> {
-        let header = self.header();
-        let (from, slots) = (header.threads_off as usize, header.thread_slots as usize);
-        assert!(from + slots * size_of::<ThreadSlot>() <= self.map.len());
-        (0..slots)
-            .map(|i| {
-                // SAFETY: in bounds (asserted above); slots are 64-byte aligned inside a page-aligned mapping.
-                let slot = unsafe { &*self.map.as_ptr().add(from).cast::<ThreadSlot>().add(i) };
+        let slots = self.parts().slots.iter();
+        slots
+            .map(|slot| {
                 let long = |word: &AtomicU64| word.load(Ordering::Acquire);
-                let lost = slot.lost.each_ref().map(|n: &AtomicU32| n.load(Ordering::Acquire));
+                let lost = slot.ledger.lost.each_ref().map(|n: &AtomicU32| n.load(Ordering::Acquire));
                 Counters {
                     tid: slot.tid.load(Ordering::Acquire),
-                    samples: long(&slot.samples),
-                    sampled_ns: long(&slot.sampled_ns),
+                    samples: long(&slot.ledger.samples),
+                    sampled_ns: long(&slot.ledger.sampled_ns),
                     lost,
-                    handler_cycles: long(&slot.handler_cycles),
+                    handler_cycles: long(&slot.ledger.handler_cycles),
                 }
             })
             .filter(|c| c.tid != 0)
@@ -124,17 +138,16 @@ impl ProcFile {
 /// The file cannot be mapped.
 pub fn write_samples(path: &Path, end: Instant, of: impl Fn(u64) -> (u32, u64)) -> u64 {
     let file = File::options().read(true).write(true).open(path).unwrap();
-    // SAFETY: all accesses are atomic, and no process truncates the file.
-    let mut map = unsafe { MmapMut::map_mut(&file).unwrap() };
-    let base = map.as_mut_ptr();
-    // SAFETY: the mapping has a header and, at the offset in it, a ring of atomics; both live as long as `map`.
-    let (header, words) = unsafe {
-        let header = &*base.cast::<ProcHeader>();
-        let (at, count) = (header.ring_off as usize, header.ring_bytes as usize / 8);
-        assert!(at + 8 * count <= map.len());
-        (header, std::slice::from_raw_parts(base.add(at).cast::<AtomicU64>(), count))
-    };
-    let ring = Ring::new(&header.ring, words).unwrap();
+    let map = MmapRaw::map_raw(&file).unwrap();
+    assert!(map.len() >= SIZES[1] as usize, "{} is too short", path.display());
+    // SAFETY: the mapping is page-aligned and at least as long as the header, which consists of atomics.
+    let Identity { thread_slots, ring_bytes, .. } =
+        unsafe { &*map.as_ptr().cast::<ProcHeader>() }.identity.load();
+    let layout = ProcLayout::new(thread_slots, ring_bytes);
+    assert!(map.len() as u64 >= layout.end, "{} is too short", path.display());
+    // SAFETY: the mapping is as long as the layout and lives until the end of this function.
+    let parts = unsafe { ProcParts::new(map.as_ptr(), &layout) };
+    let ring = Ring::new(&parts.header.ring, parts.ring).unwrap();
     let mut written = 0;
     while Instant::now() < end {
         let Ok(claim) = ring.claim(record::SAMPLE, 7) else {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use flightline_in_signal::layout::{ProcHeader, ProcLayout};
 use memmap2::Mmap;
 
 use crate::crashes::files;
@@ -228,10 +227,9 @@ impl Watch {
     pub fn new(session: &Path, output: &Path) -> Watch {
         let file = processes(session).into_iter().next().expect("a recorded process");
         let ring = map(&file);
-        // SAFETY: a process file begins with its header, whose numbers do not change.
-        let header = unsafe { &*ring.as_ptr().cast::<ProcHeader>() };
-        let layout = ProcLayout::new(header.thread_slots, header.ring_bytes);
-        let (ring_at, ring_words) = (layout.ring as usize / 8, header.ring_bytes / 8);
+        let slots = ProcFile::open(&file).unwrap();
+        let layout = slots.layout();
+        let (ring_at, ring_words) = (layout.ring as usize / 8, layout.ring_bytes / 8);
         // A file's journal has number 1. A repository has one too, but only the process's own output matters.
         let mut journals: Vec<PathBuf> = fs::read_dir(session).unwrap().flatten().map(|e| e.path()).collect();
         journals.retain(|path| path.extension().is_some_and(|e| e == "journal"));
@@ -244,7 +242,7 @@ impl Watch {
             ring,
             ring_at,
             ring_words,
-            slots: ProcFile::open(&file).unwrap(),
+            slots,
             journal,
             journal_len,
             entries: Vec::new(),
@@ -283,8 +281,7 @@ impl Watch {
     pub fn look(&mut self, accounts: bool) -> State {
         self.look_at_files();
         let (files, header) = self.written.clone();
-        // SAFETY: as in `new`; of the ring only atomics are read.
-        let ring = unsafe { &(*self.ring.as_ptr().cast::<ProcHeader>()).ring };
+        let ring = &self.slots.parts().header.ring;
         let load = |word: &AtomicU64| word.load(Ordering::Acquire);
         let head = load(&ring.head);
         let place = |i: u64| self.ring_at + (head.wrapping_add(i) & (self.ring_words - 1)) as usize;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use flightline_in_signal::layout::{
-    InitModule, MAGIC, PROC_SUFFIX, ProcHeader, ProcLayout, RingHeader, SESSION_BYTES, SESSION_FILE, SIZES,
-    SessionPage, ThreadSlot,
+    FixedSettings, Format, Identity, InitModule, MAGIC, PROC_SUFFIX, ProcHeader, ProcLayout, ProcParts,
+    SESSION_BYTES, SESSION_FILE, SIZES, SessionPage, ThreadSlot,
 };
 use flightline_in_signal::ring::Ring;
 use flightline_recorder::journal::{Journal, reported_counters};
@@ -44,8 +44,8 @@ fuzz_target!(|input: &[u8]| {
     if from.byte() == 0 {
         // 10 µs to 18 minutes: not damage, but any setting that can be requested.
         let period = 10_000u64 << (from.byte() % 24);
-        put(&mut page, offset_of!(SessionPage, event_ns), period);
-        put(&mut page, offset_of!(SessionPage, aggregate_ns), from.word());
+        put(&mut page, offset_of!(SessionPage, live.event_ns), period);
+        put(&mut page, offset_of!(SessionPage, live.aggregate_ns), from.word());
     }
     fs::write(session.join(SESSION_FILE), page).expect("a file in memory");
     for (file, at, word) in damages {
@@ -152,16 +152,16 @@ fn put(bytes: &mut [u8], at: usize, word: u64) {
 
 fn page(from: &mut From<'_>) -> Vec<u8> {
     let mut page = vec![0; SESSION_BYTES];
-    put(&mut page, offset_of!(SessionPage, magic), MAGIC);
+    put(&mut page, offset_of!(SessionPage, format) + offset_of!(Format, magic), MAGIC);
     for (i, size) in SIZES.iter().enumerate() {
-        let at = offset_of!(SessionPage, sizes) + 4 * i;
+        let at = offset_of!(SessionPage, format) + offset_of!(Format, sizes) + 4 * i;
         page[at..at + 4].copy_from_slice(&size.to_le_bytes());
     }
-    put(&mut page, offset_of!(SessionPage, period_ns), 10_000_000);
-    put(&mut page, offset_of!(SessionPage, event_ns), 10_000_000);
-    put(&mut page, offset_of!(SessionPage, start_mono_ns), now_ns());
+    put(&mut page, offset_of!(SessionPage, live.period_ns), 10_000_000);
+    put(&mut page, offset_of!(SessionPage, live.event_ns), 10_000_000);
+    put(&mut page, offset_of!(SessionPage, fixed) + offset_of!(FixedSettings, start_mono_ns), now_ns());
     if from.byte() % 8 == 1 {
-        put(&mut page, offset_of!(SessionPage, aggregate_ns), 1_000_000_000);
+        put(&mut page, offset_of!(SessionPage, live.aggregate_ns), 1_000_000_000);
     }
     page
 }
@@ -255,26 +255,26 @@ impl Process {
     fn new() -> Process {
         let layout = ProcLayout::new(SLOTS, RING_BYTES);
         let mut process = Process { pages: vec![Page([0; 4096]); layout.end as usize / 4096], layout };
-        // SAFETY: the pages are longer than a header, and all integers.
-        let header = unsafe { &mut *process.pages.as_mut_ptr().cast::<ProcHeader>() };
-        header.magic = AtomicU64::new(MAGIC);
-        (header.pid, header.start_mono_ns) = (PID, now_ns());
-        (header.threads_off, header.thread_slots) = (layout.threads, SLOTS);
-        (header.modules_off, header.init_modules_off) = (layout.modules, layout.init_modules);
-        (header.strings_off, header.ring_off, header.ring_bytes) = (layout.strings, layout.ring, RING_BYTES);
+        let header = process.parts().header;
+        header.identity.store(Identity {
+            pid: PID,
+            start_mono_ns: now_ns(),
+            thread_slots: SLOTS,
+            ring_bytes: RING_BYTES,
+            ..Identity::default()
+        });
+        header.magic.store(MAGIC, Ordering::Release);
         process
     }
 
+    fn parts(&mut self) -> ProcParts<'_> {
+        // SAFETY: the pages are as long as the layout, and borrowed exclusively for as long as the parts live.
+        unsafe { ProcParts::new(self.bytes().as_mut_ptr(), &self.layout) }
+    }
+
     fn record(&mut self, kind: u8, words: &[AtomicU64], whole: bool) {
-        let (from, n) = (self.layout.ring as usize, RING_BYTES as usize / 8);
-        let start = self.bytes().as_mut_ptr();
-        // SAFETY: both lie in the pages, and do not overlap; they are only used as atomics while `self` is
-        // borrowed.
-        let (header, ring) = unsafe {
-            let header: &RingHeader = &(*start.cast::<ProcHeader>()).ring;
-            (header, std::slice::from_raw_parts(start.add(from).cast::<AtomicU64>(), n))
-        };
-        let ring = Ring::new(header, ring).expect("a power of two");
+        let parts = self.parts();
+        let ring = Ring::new(&parts.header.ring, parts.ring).expect("a power of two");
         if let Ok(claim) = ring.claim(kind, words.len()) {
             claim
                 .words
@@ -299,7 +299,7 @@ impl Process {
     }
 
     fn module(&mut self, from: &mut From<'_>, names: &mut u64) {
-        let count_at = offset_of!(ProcHeader, init_modules);
+        let count_at = offset_of!(ProcHeader, modules.init_modules);
         let layout = self.layout;
         let bytes = self.bytes();
         let number = usize::from(bytes[count_at]);

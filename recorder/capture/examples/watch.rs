@@ -9,7 +9,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use flightline_in_signal::os::clock;
 use flightline_in_signal::ring::{Next, Ring};
 
 struct Process {
-    base: *mut u8,
+    parts: ProcParts<'static>,
     samples: u64,
     rooted: u64,
     weight: u64,
@@ -43,8 +42,16 @@ fn map(path: &Path, bytes: usize) -> *mut u8 {
 impl Process {
     fn open(path: &Path) -> Process {
         let bytes = std::fs::metadata(path).expect("process file").len() as usize;
+        let base = map(path, bytes);
+        assert!(bytes >= size_of::<ProcHeader>());
+        // SAFETY: a page-aligned mapping that is never removed and has a header, which consists of atomics.
+        let Identity { thread_slots, ring_bytes, .. } =
+            unsafe { &*base.cast::<ProcHeader>() }.identity.load();
+        let layout = ProcLayout::new(thread_slots, ring_bytes);
+        assert!(bytes as u64 >= layout.end, "sizes of the parts");
         Process {
-            base: map(path, bytes),
+            // SAFETY: the mapping is never removed, and all parts lie inside it.
+            parts: unsafe { ProcParts::new(base, &layout) },
             samples: 0,
             rooted: 0,
             weight: 0,
@@ -57,33 +64,11 @@ impl Process {
     }
 
     fn header(&self) -> &'static ProcHeader {
-        // SAFETY: the mapping is never removed; this tool trusts the program.
-        unsafe { &*self.base.cast() }
-    }
-
-    fn slots(&self) -> &'static [ThreadSlot] {
-        let header = self.header();
-        // SAFETY: the mapping is never removed, and its header, which this tool trusts, contains offset and
-        // number of the slots.
-        unsafe {
-            core::slice::from_raw_parts(
-                self.base.add(header.threads_off as usize).cast(),
-                header.thread_slots as usize,
-            )
-        }
+        self.parts.header
     }
 
     fn drain(&mut self) {
-        let header = self.header();
-        // SAFETY: the mapping is never removed, and its header, which this tool trusts, contains offset and
-        // size of the ring.
-        let words: &[AtomicU64] = unsafe {
-            core::slice::from_raw_parts(
-                self.base.add(header.ring_off as usize).cast(),
-                (header.ring_bytes / 8) as usize,
-            )
-        };
-        let ring = Ring::new(&header.ring, words).expect("ring size");
+        let ring = Ring::new(&self.header().ring, self.parts.ring).expect("ring size");
         loop {
             match ring.next() {
                 Next::Ready { payload, len, .. } => {
@@ -114,23 +99,21 @@ impl Process {
 
     fn report(&self) {
         let header = self.header();
-        let strings = self.header().strings_off as usize;
-        let exe = header.exe;
-        // SAFETY: the mapping is never removed, and its header, which this tool trusts, contains offset and
-        // length of the path.
-        let exe =
-            unsafe { core::slice::from_raw_parts(self.base.add(strings + exe[0] as usize), exe[1] as usize) };
-        let exe = String::from_utf8_lossy(exe);
+        let identity = header.identity.load();
+        let [at, len] = identity.exe.map(|word| word as usize);
+        let exe: Vec<u8> =
+            self.parts.strings.iter().skip(at).take(len).map(|byte| byte.load(Relaxed)).collect();
+        let exe = String::from_utf8_lossy(&exe);
         let used = |s: &&ThreadSlot| s.state.load(Relaxed) & slot_state::MASK != slot_state::FREE;
         let mut lost = [0u64; loss::CAUSES];
         let (mut threads, mut cpu, mut sampled) = (0, 0, 0);
-        for slot in self.slots().iter().take_while(|s| s.state.load(Relaxed) != 0).filter(used) {
+        for slot in self.parts.slots.iter().take_while(|s| s.state.load(Relaxed) != 0).filter(used) {
             threads += 1;
-            let last = slot.last_cpu_ns.load(Relaxed);
-            let end = slot.end_cpu_ns.load(Relaxed).max(last);
-            cpu += end - slot.armed_cpu_ns.load(Relaxed);
-            sampled += slot.sampled_ns.load(Relaxed);
-            for (sum, ns) in lost.iter_mut().zip(&slot.lost_ns) {
+            let last = slot.ledger.last_cpu_ns.load(Relaxed);
+            let end = slot.ledger.end_cpu_ns.load(Relaxed).max(last);
+            cpu += end - slot.ledger.armed_cpu_ns.load(Relaxed);
+            sampled += slot.ledger.sampled_ns.load(Relaxed);
+            for (sum, ns) in lost.iter_mut().zip(&slot.ledger.lost_ns) {
                 *sum += ns.load(Relaxed);
             }
         }
@@ -142,10 +125,10 @@ impl Process {
             .collect();
         eprintln!(
             "watch: pid {} {exe} engine {} errno {} threads {threads} no_slot {} samples {} rooted {} deepest {} weight_ms {:.3} rooted_ms {:.3} slots_ms {:.3} cpu_ms {:.3} max_weight_ms {:.3} modules {} state {} unknown {} notices {} reason {} ends {:?} lost [{}]{}",
-            header.pid,
-            header.engine.load(Relaxed),
-            header.engine_errno.load(Relaxed),
-            header.no_slot.load(Relaxed),
+            identity.pid,
+            header.engine.kind.load(Relaxed),
+            header.engine.errno.load(Relaxed),
+            header.counters.no_slot.load(Relaxed),
             self.samples,
             self.rooted,
             self.deepest,
@@ -154,11 +137,11 @@ impl Process {
             sampled as f64 / 1e6,
             cpu as f64 / 1e6,
             self.max_weight as f64 / 1e6,
-            header.init_modules.load(Relaxed),
+            header.modules.init_modules.load(Relaxed),
             header.state.load(Relaxed),
-            header.unknown_pcs.load(Relaxed),
-            header.notice_seq.load(Relaxed),
-            header.notice[2].load(Relaxed),
+            header.modules.unknown_pcs.load(Relaxed),
+            header.notice.seq.load(Relaxed),
+            header.notice.words[2].load(Relaxed),
             self.reasons,
             lost.join(", "),
             if self.corrupt { " CORRUPT" } else { "" },
@@ -174,45 +157,26 @@ fn make_session(rate: u64, engine: u32) -> PathBuf {
         std::fs::File::create(dir.join(name)).and_then(|f| f.set_len(bytes)).expect("session file");
     }
     let page = map(&dir.join(SESSION_FILE), SESSION_BYTES).cast::<SessionPage>();
-    let new = SessionPage {
-        magic: MAGIC,
-        sizes: SIZES,
-        drain_pid: std::process::id().into(),
-        stop: 0.into(),
-        period_ns: AtomicU64::new(1_000_000_000 / rate),
-        engine,
-        max_depth: 1024,
+    // SAFETY: a page-aligned mapping that is long enough and never removed; the page consists of atomics.
+    let page = unsafe { &*page };
+    page.fixed.store(FixedSettings {
         ring_bytes: (rate * 2048).next_power_of_two().clamp(128 << 10, 4 << 20),
-        thread_slots: 1024,
-        flags: session_flags::FOLLOW,
         rows_bytes: 1 << 20,
         start_mono_ns: clock::monotonic_ns(),
         seed: clock::monotonic_ns(),
-        processes: 0.into(),
-        flush_wanted: 0.into(),
-        flush_done: 0.into(),
-        engines: flightline_in_signal::layout::engines::CPU.into(),
-        paused: 0.into(),
-        alloc_bytes: 0.into(),
-        lock_ns: 0.into(),
-        io_ns: 0.into(),
-        wall_ns: 0.into(),
-        event_count: 0.into(),
-        trace_count: 0,
-        event_mask: 0.into(),
-        event_ns: 0.into(),
-        spans: 0.into(),
-        aggregate_ns: 0.into(),
-        processes_gone: 0.into(),
-        processes_refused: 0.into(),
         most_processes: u64::MAX,
+        engine,
+        max_depth: 1024,
+        thread_slots: 1024,
+        flags: session_flags::FOLLOW,
+        trace_count: 0,
+        pad: 0,
         traces: Default::default(),
-        control: 0.into(),
-        // SAFETY: all-zero is a valid entry.
-        events: unsafe { std::mem::zeroed() },
-    };
-    // SAFETY: the mapping is long enough, and no other process has mapped it yet.
-    unsafe { page.write(new) };
+    });
+    page.live.period_ns.store(1_000_000_000 / rate, Relaxed);
+    page.live.engines.store(flightline_in_signal::layout::engines::CPU, Relaxed);
+    page.drain_pid.store(std::process::id(), Relaxed);
+    page.format.store(Format { magic: MAGIC, sizes: SIZES });
     dir
 }
 
@@ -263,7 +227,7 @@ fn main() {
         }
     }
     let mut all: Vec<_> = processes.into_values().collect();
-    all.sort_by_key(|p| p.header().start_mono_ns);
+    all.sort_by_key(|p| p.header().identity.load().start_mono_ns);
     let quiet = all.len() > 40;
     let total: u64 = all.iter().map(|p| p.samples).sum();
     for process in all.iter().filter(|p| !quiet || p.corrupt) {

@@ -64,13 +64,8 @@ fn changes_user(fd: &Fd) -> bool {
     let Ok(st) = os::stat(fd) else { return false };
     let set_uid = st.st_mode & libc::S_ISUID != 0 && st.st_uid != os::euid();
     let set_gid = st.st_mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
-    let by_mode = set_uid || (set_gid && st.st_gid != egid());
+    let by_mode = set_uid || (set_gid && st.st_gid != os::egid());
     by_mode || (os::euid() != 0 && has_capabilities(fd))
-}
-
-fn egid() -> u32 {
-    // SAFETY: no pointers.
-    unsafe { os::syscall(libc::SYS_getegid, [0; 6]) }.unwrap_or(0) as u32
 }
 
 fn has_capabilities(fd: &Fd) -> bool {

@@ -31,7 +31,7 @@ pub fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
     };
     if tid == own {
         let pointer = context::thread_pointer();
-        slot.thread_pointer.store(pointer as u64, Relaxed);
+        slot.memory.thread_pointer.store(pointer as u64, Relaxed);
         tls::know(pointer);
         tls::set(core::ptr::from_ref(slot) as usize);
     }
@@ -52,47 +52,48 @@ fn claim(state: &'static ProcState, tid: u32, info: &ThreadInfo) -> Option<&'sta
         slot.state.store(generation | slot_state::LIVE, Release);
         return Some(slot);
     }
-    state.header.no_slot.fetch_add(1, Relaxed);
+    state.header.counters.no_slot.fetch_add(1, Relaxed);
     None
 }
 
 fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
     slot.tid.store(tid, Relaxed);
-    slot.start_mono_ns.store(clock::monotonic_ns(), Relaxed);
+    slot.ledger.start_mono_ns.store(clock::monotonic_ns(), Relaxed);
     let cleared = [
-        &slot.end_mono_ns,
-        &slot.armed_cpu_ns,
-        &slot.last_cpu_ns,
-        &slot.last_mono_ns,
-        &slot.end_cpu_ns,
-        &slot.first_ns,
-        &slot.samples,
-        &slot.sampled_ns,
-        &slot.handler_cycles,
-        &slot.rest_until_ns,
-        &slot.engine_handle,
-        &slot.engine_handle2,
-        &slot.waits,
-        &slot.looked_cpu_ns,
-        &slot.thread_pointer,
+        &slot.ledger.end_mono_ns,
+        &slot.ledger.armed_cpu_ns,
+        &slot.ledger.last_cpu_ns,
+        &slot.ledger.last_mono_ns,
+        &slot.ledger.end_cpu_ns,
+        &slot.ledger.first_ns,
+        &slot.ledger.samples,
+        &slot.ledger.sampled_ns,
+        &slot.ledger.handler_cycles,
+        &slot.engine.rest_until_ns,
+        &slot.engine.handle,
+        &slot.engine.handle2,
+        &slot.engine.waits,
+        &slot.engine.looked_cpu_ns,
+        &slot.memory.thread_pointer,
     ];
     for word in cleared {
         word.store(0, Relaxed);
     }
     for word in slot
+        .ledger
         .lost_ns
         .iter()
-        .chain(&slot.event_handles)
-        .chain(&slot.context_pages)
-        .chain([&slot.off_ns, &slot.first_off_ns])
+        .chain(&slot.events.handles)
+        .chain(&slot.memory.context_pages)
+        .chain([&slot.spans.off_ns, &slot.spans.first_off_ns])
     {
         word.store(0, Relaxed);
     }
-    for word in &slot.lost {
+    for word in &slot.ledger.lost {
         word.store(0, Relaxed);
     }
-    slot.stage.store(stage::IDLE, Relaxed);
-    slot.blocked_seen.store(0, Relaxed);
+    slot.engine.stage.store(stage::IDLE, Relaxed);
+    slot.engine.blocked_seen.store(0, Relaxed);
     set_stack(slot, info.stack);
     set_name(slot, &info.name);
 }
@@ -100,8 +101,8 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
 /// Records the bounds of the thread's stack.
 pub fn set_stack(slot: &ThreadSlot, stack: (u64, u64)) {
     let known = stack.0 < stack.1;
-    slot.stack_lo.store(if known { stack.0 } else { 0 }, Relaxed);
-    slot.stack_hi.store(if known { stack.1 & !7 } else { 0 }, Relaxed);
+    slot.memory.stack_lo.store(if known { stack.0 } else { 0 }, Relaxed);
+    slot.memory.stack_hi.store(if known { stack.1 & !7 } else { 0 }, Relaxed);
 }
 
 /// Records the thread's name.
@@ -129,8 +130,8 @@ pub fn end_slot(slot: &ThreadSlot) {
     if old & slot_state::MASK != slot_state::LIVE {
         return;
     }
-    slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
-    slot.end_mono_ns.store(clock::monotonic_ns(), Relaxed);
+    slot.ledger.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
+    slot.ledger.end_mono_ns.store(clock::monotonic_ns(), Relaxed);
     let ended = (old & !slot_state::MASK) | slot_state::ENDED;
     let _ = slot.state.compare_exchange(old, ended, AcqRel, Relaxed);
 }

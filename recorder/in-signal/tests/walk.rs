@@ -3,7 +3,7 @@
 
 use crate::image;
 
-use flightline_in_signal::layout::{sample_flags, walk_end};
+use flightline_in_signal::layout::{ModuleEntry, sample_flags, walk_end};
 use flightline_in_signal::unwind::interrupted::{Regs, arch};
 use image::{CODE, Function, Image, STACK, frame_first, function, unwind_info};
 
@@ -64,7 +64,8 @@ fn walk_passes_leaf_and_frame_pointer_frames_to_root() {
 fn eh_frame_before_its_header_table_is_used() {
     let (info, table) = frame_first(&[function(0x100, 0x200, &framed(3)), function(0x300, 0x400, &root())]);
     let mut image = Image::new(info, &[1, 2, 3, CODE + 0x350, 0]);
-    image.tables[0].entries[0].eh_frame_hdr = table;
+    let entry = &image.tables[0].entries[0];
+    entry.store(ModuleEntry { eh_frame_hdr: table, ..entry.load() });
     let (frames, walked) = image.walk(&leaf_at(CODE + 0x110, STACK), 100);
     assert_eq!(frames, [CODE + 0x110, CODE + 0x350]);
     assert_eq!((walked.end, walked.flags), (walk_end::ROOT, 0));

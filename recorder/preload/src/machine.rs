@@ -21,8 +21,7 @@ const MAX_CONFIG: usize = 8192;
 /// Returns true if this process has privileges that its caller lacks: then data that the caller controls must
 /// not be trusted.
 pub fn secure() -> bool {
-    // SAFETY: no pointers.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    os::auxval(libc::AT_SECURE) != 0
 }
 
 /// Returns true if the loader loads this object into every program of the machine.

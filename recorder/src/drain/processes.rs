@@ -41,10 +41,10 @@ impl Drain {
             process.watch(wall_ns, self.settings.cpu.enabled);
         }
         process.state.runs = self.dumps_runs();
-        let namespace = process.file.pid_namespace;
+        let namespace = process.file.pid_namespace();
         process.state.threads.resume(self.end_image(process.file.pid, namespace, now));
         process.refresh_modules(&mut self.symbols.images, now);
-        self.watch_give_up(process.file.pid, process.file.start_mono_ns);
+        self.watch_give_up(process.file.pid, process.file.start_mono_ns());
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         info_events::process(recording, &about, self.settings.processes.redact_args, now);
         process.labels =
@@ -82,10 +82,9 @@ impl Drain {
     /// continues in the new image. `namespace` is its PID namespace: in another one, the same PID is another
     /// process.
     pub(super) fn end_image(&mut self, pid: u32, namespace: u64, now: u64) -> Option<(u32, Box<Account>)> {
-        let process =
-            self.processes.iter_mut().rev().find(|p| {
-                p.file.pid == pid && [0, p.file.pid_namespace].contains(&namespace) && !p.state.over
-            })?;
+        let process = self.processes.iter_mut().rev().find(|p| {
+            p.file.pid == pid && [0, p.file.pid_namespace()].contains(&namespace) && !p.state.over
+        })?;
         let recording = self.outputs.recordings.get_mut(process.state.recording)?;
         process.close_image(recording, &mut self.symbols.images, now);
         finish_waits(process, recording, &mut self.symbols.images, &mut self.session, now);

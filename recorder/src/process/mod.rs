@@ -307,7 +307,7 @@ impl Process {
     /// the process.
     pub fn record_alive(&mut self, every_ns: u64, now_ns: u64) {
         if self.live_recorded_ns == 0 {
-            self.live_recorded_ns = self.file.start_mono_ns;
+            self.live_recorded_ns = self.file.start_mono_ns();
         }
         let since_ns = now_ns - self.live_recorded_ns.min(now_ns);
         if since_ns >= every_ns && !self.state.waiting.are_too_many() {

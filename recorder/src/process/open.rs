@@ -175,7 +175,7 @@ impl ProcessState {
             let (number, generation) = threads.get(index)?.slot?;
             let slot = file.slot(number)?;
             let alive = slot.state.load(Acquire) == generation | slot_state::LIVE;
-            alive.then(|| slot.thread_pointer.load(Relaxed)).filter(|pointer| *pointer != 0)
+            alive.then(|| slot.memory.thread_pointer.load(Relaxed)).filter(|pointer| *pointer != 0)
         });
     }
 

@@ -58,7 +58,7 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     let Some(ran) = text.split(' ').next().and_then(|n| n.parse::<u64>().ok()) else { return false };
     let slot = thread.slot.and_then(|(number, _)| file.slot(number));
     // Samples in the ring were not blocked.
-    let written = slot.map_or(0, |slot| slot.sampled_ns.load(Relaxed));
+    let written = slot.map_or(0, |slot| slot.ledger.sampled_ns.load(Relaxed));
     let in_ring = written.saturating_sub(thread.ledger.arrived_ns);
     let booked = thread.ledger.booked_ns() - thread.blocked.ns;
     thread.ledger.cpu_ns = thread.ledger.cpu_ns.max(ran);
@@ -69,7 +69,7 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     let Ok(status) = fs::read_to_string(format!("{dir}/status")) else { return false };
     let mask = status.lines().find_map(|l| l.strip_prefix("SigBlk:"));
     let mask = mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
-    let by_timer = slot.is_some_and(|slot| slot.stage.load(Relaxed) == stage::TIMER);
+    let by_timer = slot.is_some_and(|slot| slot.engine.stage.load(Relaxed) == stage::TIMER);
     let ours = match file.engine().0 {
         engine::TIMER | engine::ITIMER => 1 << (libc::SIGPROF - 1),
         _ if by_timer => 1 << (libc::SIGPROF - 1),
@@ -82,7 +82,7 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     // sample reports.
     thread.set_blocked(unseen.saturating_sub(period_ns));
     if let Some(slot) = slot {
-        slot.blocked_seen.store(1, Relaxed);
+        slot.engine.blocked_seen.store(1, Relaxed);
     }
     true
 }

@@ -322,7 +322,7 @@ impl ProcessState {
         self.note_open(origin);
         self.ring.add_cpu_sample(sample.weight_ns);
         // A thread cannot use more CPU time than has passed: damaged weights must not flood the output.
-        let life = now_ns.saturating_sub(sink.file.start_mono_ns).saturating_add(1_000_000_000);
+        let life = now_ns.saturating_sub(sink.file.start_mono_ns()).saturating_add(1_000_000_000);
         let at_once = self.sampling.threads_at_once;
         if self.threads.are_too_many() || self.ring.exceeds(life, at_once) {
             self.ring.damaged = true;

@@ -53,19 +53,19 @@ impl ProgramAccount {
     /// Checks whether sampling has started, if that is not known yet. Returns the CPU clock at that time, and
     /// the CPU time before the first sample.
     pub fn read_armed(&mut self, slot: &ThreadSlot) -> Option<(u64, u64)> {
-        let armed_ns = slot.armed_cpu_ns.load(Relaxed).min(SANE_NS);
+        let armed_ns = slot.ledger.armed_cpu_ns.load(Relaxed).min(SANE_NS);
         if armed_ns == 0 || self.is_armed() {
             return None;
         }
         self.armed_ns = Some(armed_ns);
-        self.first_ns = slot.first_ns.load(Relaxed);
+        self.first_ns = slot.ledger.first_ns.load(Relaxed);
         Some((armed_ns, self.first_ns))
     }
 
     /// Reads the losses by one cause. Returns the new samples and ns.
     pub fn read_lost(&mut self, slot: &ThreadSlot, cause: usize) -> Option<(u64, u64)> {
-        let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed)).min(SANE_NS);
-        let samples = slot.lost.get(cause).map_or(0, |v| u64::from(v.load(Relaxed)));
+        let ns = slot.ledger.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed)).min(SANE_NS);
+        let samples = slot.ledger.lost.get(cause).map_or(0, |v| u64::from(v.load(Relaxed)));
         let (old_ns, old_samples) = (self.lost.0[cause], self.lost.1[cause]);
         // Counters decrease only in damaged memory, and are ignored then.
         let new = (samples.checked_sub(old_samples)?, ns.checked_sub(old_ns)?);
@@ -75,8 +75,11 @@ impl ProgramAccount {
 
     /// Reads the number and weight of written samples. Returns the thread's CPU clock, ns.
     pub fn read_written(&mut self, slot: &ThreadSlot) -> u64 {
-        self.written = (slot.samples.load(Relaxed).min(SANE_NS), slot.sampled_ns.load(Relaxed).min(SANE_NS));
-        slot.last_cpu_ns.load(Relaxed).max(slot.end_cpu_ns.load(Relaxed)).min(SANE_NS)
+        self.written = (
+            slot.ledger.samples.load(Relaxed).min(SANE_NS),
+            slot.ledger.sampled_ns.load(Relaxed).min(SANE_NS),
+        );
+        slot.ledger.last_cpu_ns.load(Relaxed).max(slot.ledger.end_cpu_ns.load(Relaxed)).min(SANE_NS)
     }
 
     /// Returns true if a sample was due but none came. The first sample comes after a random CPU time.

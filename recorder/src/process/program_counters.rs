@@ -54,7 +54,9 @@ impl Process {
             let Some(slot) = file.slot(number) else { break };
             let word = slot.state.load(Acquire);
             // After a thread ends, its counters remain in the slot until another thread uses it.
-            if word & slot_state::MASK == slot_state::INIT || slot.lost.iter().all(|n| n.load(Relaxed) == 0) {
+            if word & slot_state::MASK == slot_state::INIT
+                || slot.ledger.lost.iter().all(|n| n.load(Relaxed) == 0)
+            {
                 continue;
             }
             let holder = (number, word & !slot_state::MASK);

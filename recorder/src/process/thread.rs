@@ -419,7 +419,7 @@ const CLOCKS_DIFFER_PART: u64 = 8;
 
 /// Returns the stack with which a thread was registered, as reported by its program.
 pub fn registered_stack(slot: &ThreadSlot) -> (u64, u64) {
-    (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed))
+    (slot.memory.stack_lo.load(Relaxed), slot.memory.stack_hi.load(Relaxed))
 }
 
 pub(super) fn slot_name(slot: &ThreadSlot) -> String {

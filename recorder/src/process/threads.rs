@@ -132,7 +132,7 @@ impl Threads {
             return index;
         }
         let tid = slot.tid.load(Relaxed);
-        let mut thread = Thread::new(tid, period_ns, slot.start_mono_ns.load(Relaxed));
+        let mut thread = Thread::new(tid, period_ns, slot.ledger.start_mono_ns.load(Relaxed));
         if let Some((_, account)) = self.before_exec.take_if(|(first, _)| *first == tid) {
             thread.resume(*account, period_ns);
         }
@@ -143,7 +143,7 @@ impl Threads {
         thread.slot = Some((number, generation));
         thread.read_slot(slot, self.recording_ns);
         // The ring contains each later name, at its position among the samples.
-        thread.name.is_known = file.names_recorded && !thread.name().is_empty();
+        thread.name.is_known = file.names_recorded() && !thread.name().is_empty();
         let index = self.list.len();
         self.list.push(thread);
         if self.by_slot.len() <= number as usize {
@@ -212,7 +212,7 @@ impl Threads {
                 let name = slot_name(slot);
                 if let Some(thread) = self.list.get_mut(index)
                     && !name.is_empty()
-                    && !file.names_recorded
+                    && !file.names_recorded()
                 {
                     thread.rename(name);
                 }
@@ -233,7 +233,7 @@ impl Threads {
             let index = self.index_for_slot(file, number, slot, period_ns);
             if let Some(thread) = self.list.get_mut(index) {
                 thread.read_slot(slot, self.recording_ns);
-                thread.end_ns = Some(slot.end_mono_ns.load(Relaxed).max(thread.start_ns));
+                thread.end_ns = Some(slot.ledger.end_mono_ns.load(Relaxed).max(thread.start_ns));
                 thread.close(period_ns.max(self.sampling_ns), stopped);
                 self.by_tid.retain(|_, i| *i != index);
             }

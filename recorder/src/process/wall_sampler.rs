@@ -54,7 +54,7 @@ pub struct Sample {
 /// Reads the context of a waiting thread. The result is consistent if the thread has not run until the end of
 /// the call.
 fn read_context(pid: u32, slot: u32, file: &ProcFile) -> Vec<u64> {
-    let pointer = file.slot(slot).map_or(0, |slot| slot.thread_pointer.load(Relaxed));
+    let pointer = file.slot(slot).map_or(0, |slot| slot.memory.thread_pointer.load(Relaxed));
     let mut words = [0; MAX_CONTEXT];
     let len = context::outside(pid, pointer, file.context_offsets(), &file.context_places(), &mut words);
     words.get(..len).unwrap_or_default().to_vec()
@@ -247,8 +247,8 @@ impl Sampler {
         // Read between two readings of the statistics. If these are equal, all values belong to the same
         // time.
         let readings = out.sink.file.slot(entry.slot).map_or([0; 2], |slot| {
-            let now = slot.off_ns.load(Acquire);
-            [now, slot.first_off_ns.load(Relaxed)]
+            let now = slot.spans.off_ns.load(Acquire);
+            [now, slot.spans.first_off_ns.load(Relaxed)]
         });
         let mut ended = [None, None];
         let mut used = thread_timeline::Used::default();
@@ -319,7 +319,7 @@ impl Sampler {
             && let Some(slot) = out.sink.file.slot(entry.slot)
         {
             // The span may have ended by the time the wait is recorded.
-            slot.span_samples.fetch_add(1, Relaxed);
+            slot.ledger.span_samples.fetch_add(1, Relaxed);
         }
         (Doing::Waiting(state, words, context), cut && out.sink.images.outstanding() > 0)
     }

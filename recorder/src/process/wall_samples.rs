@@ -74,7 +74,7 @@ impl ProcessState {
         let recorded_ns = not_in_future(sample.time_ns, now_ns).saturating_sub(self.sampling.wall_since_ns);
         let (ns, place) = slices.ended(from_ns, waited_ns, sample.weight_ns, recorded_ns);
         // A thread cannot wait longer than it lived: damaged times must not flood the output.
-        let life = now_ns.saturating_sub(sink.file.start_mono_ns).saturating_add(1_000_000_000);
+        let life = now_ns.saturating_sub(sink.file.start_mono_ns()).saturating_add(1_000_000_000);
         let ns = ns.min(life.saturating_sub(slices.noticed_ns));
         slices.noticed_ns += ns;
         let queued = slices.queued_part(ns);

@@ -97,9 +97,10 @@ impl RemoteUnwinder {
         }
         self.state = Some((modules.version, ready));
         let entries = modules.table(images);
-        let count = entries.len().min(MODULES_PER_TABLE);
-        self.table.entries[..count].copy_from_slice(&entries[..count]);
-        self.table.count.store(count as u32, Relaxed);
+        for (to, entry) in self.table.entries.iter().zip(&entries) {
+            to.store(*entry);
+        }
+        self.table.count.store(entries.len().min(MODULES_PER_TABLE) as u32, Relaxed);
         self.table.generation.fetch_add(1, Relaxed);
     }
 

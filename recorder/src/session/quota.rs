@@ -64,28 +64,23 @@ impl Session {
 
     /// Notes that the drain has removed the memory of a process.
     pub(crate) fn process_gone(&self) {
-        // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).processes_gone }).fetch_add(1, Ordering::Relaxed);
+        self.page.processes.gone.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of processes that were not recorded because of the limit, as counted by themselves.
     pub(crate) fn refused(&self) -> u64 {
-        // SAFETY: as in `stop`.
-        self.word(|p| unsafe { &raw const (*p).processes_refused }).load(Ordering::Relaxed)
+        self.page.processes.refused.load(Ordering::Relaxed)
     }
 
     /// Recounts the processes with memory here, to correct for processes that were killed while they joined.
     /// Call this now and then with the previous result.
     pub(crate) fn count_processes(&self, before: u64) -> u64 {
-        // SAFETY: as in `stop`.
-        let begun = self.word(|p| unsafe { &raw const (*p).processes }).load(Ordering::Relaxed);
+        let begun = self.page.processes.joined.load(Ordering::Relaxed);
         // While processes join, it is unknown which of them will have a file.
         if begun == before
             && let Some(files) = self.process_files()
         {
-            // SAFETY: as in `stop`.
-            let gone = self.word(|p| unsafe { &raw const (*p).processes_gone });
-            gone.store(begun.saturating_sub(files), Ordering::Relaxed);
+            self.page.processes.gone.store(begun.saturating_sub(files), Ordering::Relaxed);
         }
         begun
     }

@@ -12,17 +12,17 @@ use std::{
         unix::fs::MetadataExt,
     },
     path::{Path, PathBuf},
-    ptr,
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
 use flightline_in_signal::{
     layout::{
-        CONTEXT_PLACES, INIT_MODULES, InitModule, LISTENS, MAGIC, MAX_EVENTS, MAX_TRACES, MODULE_TABLES,
-        MODULES_PER_TABLE, ModuleEntry, ModuleTable, ProcHeader, ProcLayout, STRING_BYTES, ThreadSlot,
-        event_kind, proc_state,
+        CONTEXT_PLACES, Identity, InitModule, LISTENS, MAGIC, MAX_EVENTS, MAX_TRACES, MODULES_PER_TABLE,
+        ModuleEntry, ModuleTable, ProcHeader, ProcLayout, ProcParts, SharedCell, ThreadSlot, event_kind,
+        proc_state,
     },
     ring::Ring,
+    unwind::modules,
 };
 use memmap2::MmapRaw;
 use nix::{
@@ -43,13 +43,8 @@ pub struct ProcFile {
     pub inode: u64,
     /// The PID, from the file's name.
     pub pid: u32,
-    /// CLOCK_MONOTONIC ns when the program opened it.
-    pub start_mono_ns: u64,
-    /// Inode of the PID namespace of `pid`.
-    pub pid_namespace: u64,
-    /// True if the ring contains each name that the program gives to a thread.
-    pub names_recorded: bool,
-    strings: HeaderStrings,
+    /// The fixed part of the header, as it was when the file was opened.
+    identity: Identity,
     process: ProcessHandle,
 }
 
@@ -58,15 +53,6 @@ struct Memory {
     map: MmapRaw,
     present: Present,
     layout: ProcLayout,
-    slots: u32,
-    ring_bytes: u64,
-}
-
-/// Strings referenced by the header: offset and length in the string area.
-struct HeaderStrings {
-    exe: [u32; 2],
-    cmdline: [u32; 2],
-    directory: [u32; 2],
 }
 
 /// The process to which a file belongs.
@@ -124,7 +110,7 @@ impl ProcFile {
             pid: self.pid,
             exe: self.exe(),
             arguments: self.arguments(),
-            start_mono_ns: self.start_mono_ns,
+            start_mono_ns: self.start_mono_ns(),
         }
     }
 
@@ -147,22 +133,12 @@ impl ProcFile {
             }
             done => done.map_err(none)?,
         }
-        let header = map.as_ptr().cast::<ProcHeader>();
-        // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain
-        // integers are defined even if another process writes at the same time.
-        let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, names_recorded, exe, cmdline, directory) = unsafe {
-            (
-                ptr::addr_of!((*header).magic).cast::<u64>().read_volatile(),
-                ptr::addr_of!((*header).thread_slots).read_volatile(),
-                ptr::addr_of!((*header).ring_bytes).read_volatile(),
-                ptr::addr_of!((*header).start_mono_ns).read_volatile(),
-                ptr::addr_of!((*header).pid_namespace).read_volatile(),
-                ptr::addr_of!((*header).names_recorded).read_volatile(),
-                ptr::addr_of!((*header).exe).read_volatile(),
-                ptr::addr_of!((*header).cmdline).read_volatile(),
-                ptr::addr_of!((*header).directory).read_volatile(),
-            )
-        };
+        // SAFETY: the mapping is page aligned, at least a ProcHeader long, and lives until the end of this
+        // function; a ProcHeader consists of atomics, which other processes may write.
+        let header = unsafe { &*map.as_ptr().cast::<ProcHeader>() };
+        let magic = header.magic.load(Ordering::Acquire);
+        let identity = header.identity.load();
+        let Identity { thread_slots: slots, ring_bytes, .. } = identity;
         if magic != MAGIC {
             return Err(Error::shared(
                 path,
@@ -185,33 +161,45 @@ impl ProcFile {
         present.reach(&map, layout.ring as usize, ring_bytes as usize).map_err(none)?;
         let process = ProcessHandle { pidfd: pidfd(pid), foreign: Cell::new(false) };
         let file = ProcFile {
-            memory: Memory { map, present, layout, slots, ring_bytes },
+            memory: Memory { map, present, layout },
             path: path.to_owned(),
             inode: meta.ino(),
             pid,
-            start_mono_ns,
-            pid_namespace,
-            names_recorded: names_recorded == 1,
-            strings: HeaderStrings { exe, cmdline, directory },
+            identity,
             process,
         };
         Ok(file)
     }
 
-    /// Makes a range of the file present; returns false if there is no memory for it.
-    fn reach(&self, from: usize, bytes: usize) -> bool {
-        self.memory.present.reach(&self.memory.map, from, bytes).is_ok()
+    /// Makes a slice of the file's parts present; returns false if there is no memory for it.
+    fn reach<T>(&self, part: &[T]) -> bool {
+        let from = part.as_ptr().addr() - self.memory.map.as_ptr().addr();
+        self.memory.present.reach(&self.memory.map, from, size_of_val(part)).is_ok()
     }
 
-    fn header(&self) -> *const ProcHeader {
-        self.memory.map.as_ptr().cast()
+    fn parts(&self) -> ProcParts<'_> {
+        // SAFETY: `layout.end` bytes are mapped for as long as self lives (checked in `open`), from the start
+        // of a page on; this process only accesses them through such references.
+        unsafe { ProcParts::new(self.memory.map.as_ptr(), &self.memory.layout) }
     }
 
-    /// Returns an atomic of the header.
-    fn word<T>(&self, field: fn(*const ProcHeader) -> *const T) -> &T {
-        // SAFETY: `field` projects into the header, which is mapped for as long as self lives; it is only used
-        // with atomic fields, which any number of processes may write.
-        unsafe { &*field(self.header()) }
+    fn header(&self) -> &ProcHeader {
+        self.parts().header
+    }
+
+    /// Returns CLOCK_MONOTONIC ns when the program opened the file.
+    pub fn start_mono_ns(&self) -> u64 {
+        self.identity.start_mono_ns
+    }
+
+    /// Returns the inode of the PID namespace of `pid`.
+    pub fn pid_namespace(&self) -> u64 {
+        self.identity.pid_namespace
+    }
+
+    /// Returns true if the ring contains each name that the program gives to a thread.
+    pub fn names_recorded(&self) -> bool {
+        self.identity.names_recorded == 1
     }
 
     /// Returns its key in journals: PID << 32 | number of the file.
@@ -240,18 +228,8 @@ impl ProcFile {
 
     /// Returns the sample ring.
     pub fn ring(&self) -> Option<Ring<'_>> {
-        // SAFETY: the ring header is all atomics (its padding is never read) and mapped; see `word`.
-        let header = unsafe { &(*self.header()).ring };
-        let start = self.memory.map.as_ptr().wrapping_add(usize::try_from(self.memory.layout.ring).ok()?);
-        // SAFETY: `layout.end <= file length` was checked at open, so ring_bytes bytes from layout.ring on are
-        // mapped; page aligned; words are only accessed as atomics.
-        let words = unsafe {
-            std::slice::from_raw_parts(
-                start.cast::<AtomicU64>(),
-                usize::try_from(self.memory.ring_bytes / 8).ok()?,
-            )
-        };
-        Ring::new(header, words)
+        let parts = self.parts();
+        Ring::new(&parts.header.ring, parts.ring)
     }
 
     /// Skips the ring up to `place`, after another drain was killed and the program has stopped writing.
@@ -263,44 +241,33 @@ impl ProcFile {
 
     /// Returns the bytes of the ring.
     pub fn ring_bytes(&self) -> u64 {
-        self.memory.ring_bytes
+        self.memory.layout.ring_bytes
     }
 
     /// Returns the producers' position, as far as they have advanced the head.
     pub fn head(&self) -> u64 {
-        // SAFETY: projection to an atomic inside the mapped header.
-        self.word(|h| unsafe { ptr::addr_of!((*h).ring.head) }).load(Ordering::Acquire)
+        self.header().ring.head.load(Ordering::Acquire)
     }
 
     /// Returns the drain's position.
     pub fn tail(&self) -> u64 {
-        // SAFETY: as in `head`.
-        self.word(|h| unsafe { ptr::addr_of!((*h).ring.tail) }).load(Ordering::Acquire)
+        self.header().ring.tail.load(Ordering::Acquire)
     }
 
     /// Returns the number of thread slots.
     pub fn slots(&self) -> u32 {
-        self.memory.slots
+        self.memory.layout.thread_slots
     }
 
     /// Returns a thread's slot; `None` out of range, or without memory.
     pub fn slot(&self, index: u32) -> Option<&ThreadSlot> {
-        if index >= self.memory.slots {
-            return None;
-        }
-        let at = self.memory.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
-        if !self.reach(at, size_of::<ThreadSlot>()) {
-            return None;
-        }
-        // SAFETY: index < slots, and slots × size_of::<ThreadSlot>() bytes from layout.threads on lie before
-        // layout.modules ≤ layout.end ≤ mapped length; a ThreadSlot is atomics only and 64-byte aligned.
-        Some(unsafe { &*self.memory.map.as_ptr().wrapping_add(at).cast::<ThreadSlot>() })
+        let slot = self.parts().slots.get(index as usize)?;
+        self.reach(std::slice::from_ref(slot)).then_some(slot)
     }
 
     /// Returns the [`proc_state`]; unknown values become LIVE.
     pub fn state(&self) -> u32 {
-        // SAFETY: as in `head`.
-        match self.word(|h| unsafe { ptr::addr_of!((*h).state) }).load(Ordering::Acquire) {
+        match self.header().state.load(Ordering::Acquire) {
             s @ (proc_state::EXITED | proc_state::EXECING) => s,
             _ => proc_state::LIVE,
         }
@@ -308,96 +275,67 @@ impl ProcFile {
 
     /// Returns the engine in use, and the errno with which `perf_event_open` was refused (0: not refused).
     pub fn engine(&self) -> (u32, i32) {
-        // SAFETY: as in `head`.
-        let engine = self.word(|h| unsafe { ptr::addr_of!((*h).engine) }).load(Ordering::Relaxed);
-        // SAFETY: as in `head`.
-        let errno = self.word(|h| unsafe { ptr::addr_of!((*h).engine_errno) }).load(Ordering::Relaxed);
-        (engine, errno)
+        let engine = &self.header().engine;
+        (engine.kind.load(Ordering::Relaxed), engine.errno.load(Ordering::Relaxed))
     }
 
     /// Returns the number of the last settings change that the program has applied; `None` if it accepts no
     /// commands.
     pub fn controlled(&self) -> Option<u32> {
-        // SAFETY: as in `head`.
-        let word = self.word(|h| unsafe { ptr::addr_of!((*h).controlled) }).load(Ordering::Acquire);
+        let word = self.header().controlled.load(Ordering::Acquire);
         (word & LISTENS != 0).then_some(word & !LISTENS)
     }
 
     /// Returns the number of threads that found no slot.
     pub fn no_slot(&self) -> u64 {
-        // SAFETY: as in `head`.
-        self.word(|h| unsafe { ptr::addr_of!((*h).no_slot) }).load(Ordering::Relaxed)
+        self.header().counters.no_slot.load(Ordering::Relaxed)
     }
 
     /// Returns the events for which there was no room, by kind: number and sum of values.
     pub fn events_lost(&self) -> [(u64, u64); event_kind::KINDS] {
-        std::array::from_fn(|kind| {
-            // SAFETY: as in `head`.
-            let counts = self.word(|h| unsafe { ptr::addr_of!((*h).event_lost) });
-            // SAFETY: as in `head`.
-            let values = self.word(|h| unsafe { ptr::addr_of!((*h).event_lost_value) });
-            (counts[kind].load(Ordering::Relaxed), values[kind].load(Ordering::Relaxed))
-        })
+        let counters = &self.header().counters;
+        pairs(&counters.event_lost, &counters.event_lost_value)
     }
 
     /// Returns the errno with which the kernel refused each perf event other than CPU time, 0 if it did not.
     pub fn event_errno(&self) -> [i32; MAX_EVENTS] {
-        std::array::from_fn(|index| {
-            // SAFETY: as in `head`.
-            let words = self.word(|h| unsafe { ptr::addr_of!((*h).event_errno) });
-            words[index].load(Ordering::Relaxed)
-        })
+        self.header().engine.event_errno.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Returns the errno with which each traced function's breakpoint was refused, 0 if it was not.
     pub fn trace_errno(&self) -> [i32; MAX_TRACES] {
-        std::array::from_fn(|index| {
-            // SAFETY: as in `head`.
-            let words = self.word(|h| unsafe { ptr::addr_of!((*h).trace_errno) });
-            words[index].load(Ordering::Relaxed)
-        })
+        self.header().engine.trace_errno.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Returns the cost of recording in the process, by kind: calls, timed calls, CPU time of the timed ones
     /// in ns.
     pub fn costs(&self) -> [[u64; 3]; event_kind::KINDS] {
-        // SAFETY: as in `head`; structs of atomics.
-        let costs = self.word(|h| unsafe { ptr::addr_of!((*h).costs) });
-        costs.each_ref().map(|c| [&c.runs, &c.timed, &c.timed_ns].map(|word| word.load(Ordering::Relaxed)))
+        let costs = self.header().costs.each_ref();
+        costs.map(|c| [&c.runs, &c.timed, &c.timed_ns].map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Returns the events below their threshold, by kind: number and sum of values.
     pub fn events_short(&self) -> [(u64, u64); event_kind::KINDS] {
-        std::array::from_fn(|kind| {
-            // SAFETY: as in `head`.
-            let counts = self.word(|h| unsafe { ptr::addr_of!((*h).event_short) });
-            // SAFETY: as in `head`.
-            let values = self.word(|h| unsafe { ptr::addr_of!((*h).event_short_value) });
-            (counts[kind].load(Ordering::Relaxed), values[kind].load(Ordering::Relaxed))
-        })
+        let counters = &self.header().counters;
+        pairs(&counters.event_short, &counters.event_short_value)
     }
 
     /// Returns the offsets from a thread's thread pointer to the words that lead to its context, see
     /// [`flightline_in_signal::context`].
     pub fn context_offsets(&self) -> [u64; 2] {
-        // SAFETY: as in `head`.
-        let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_offsets) });
-        words.each_ref().map(|word| word.load(Ordering::Relaxed))
+        self.header().contexts.offsets.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Returns the locations of other libraries' variables, for handlers; see
     /// [`flightline_in_signal::context::place`].
     pub fn context_places(&self) -> [[u64; 2]; CONTEXT_PLACES] {
-        // SAFETY: as in `head`.
-        let places = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
-        places.each_ref().map(|place| place.each_ref().map(|word| word.load(Ordering::Relaxed)))
+        let places = self.header().contexts.places.each_ref();
+        places.map(|place| place.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Publishes these locations for handlers, each with its generation first.
     pub fn set_context_places(&self, places: &[[u64; 2]; CONTEXT_PLACES]) {
-        // SAFETY: as in `head`.
-        let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
-        for ([generation, place], expected) in words.iter().zip(places) {
+        for ([generation, place], expected) in self.header().contexts.places.iter().zip(places) {
             if [generation, place].map(|word| word.load(Ordering::Relaxed)) != *expected {
                 place.store(0, Ordering::Relaxed);
                 generation.store(expected[0], Ordering::Release);
@@ -408,34 +346,29 @@ impl ProcFile {
 
     /// Returns the name of the labels with this index.
     pub fn label_name(&self, index: u8) -> Option<String> {
-        // SAFETY: as in `head`.
-        let places = self.word(|h| unsafe { ptr::addr_of!((*h).label_names) });
-        let [at, len] = places.get(usize::from(index))?.each_ref().map(|word| word.load(Ordering::Acquire));
+        let place = self.header().contexts.label_names.get(usize::from(index))?;
+        let [at, len] = place.each_ref().map(|word| word.load(Ordering::Acquire));
         (len != 0).then(|| String::from_utf8_lossy(&self.string([at, len])).into_owned())
     }
 
     /// Returns the number of addresses that handlers found in no known module.
     pub fn unknown_pcs(&self) -> u64 {
-        // SAFETY: as in `head`.
-        self.word(|h| unsafe { ptr::addr_of!((*h).unknown_pcs) }).load(Ordering::Relaxed)
+        self.header().modules.unknown_pcs.load(Ordering::Relaxed)
     }
 
     /// Returns true if the program loaded or unloaded a module since the last call.
     pub fn take_maps_dirty(&self) -> bool {
-        // SAFETY: as in `head`.
-        self.word(|h| unsafe { ptr::addr_of!((*h).maps_dirty) }).swap(0, Ordering::AcqRel) != 0
+        self.header().modules.maps_dirty.swap(0, Ordering::AcqRel) != 0
     }
 
     /// Returns the sequence number of `dlclose` calls, which is odd during one.
     pub fn dlclose_seq(&self) -> u32 {
-        // SAFETY: as in `head`.
-        self.word(|h| unsafe { ptr::addr_of!((*h).dlclose_seq) }).load(Ordering::Acquire)
+        self.header().modules.dlclose_seq.load(Ordering::Acquire)
     }
 
     /// Returns CLOCK_MONOTONIC ns of the program's exit, if its exit hook ran.
     pub fn exit_mono_ns(&self) -> Option<u64> {
-        // SAFETY: as in `head`.
-        match self.word(|h| unsafe { ptr::addr_of!((*h).exit_mono_ns) }).load(Ordering::Acquire) {
+        match self.header().exit_mono_ns.load(Ordering::Acquire) {
             0 => None,
             t => Some(t),
         }
@@ -443,41 +376,33 @@ impl ProcFile {
 
     /// Returns the number of notices so far.
     pub fn notice_seq(&self) -> u32 {
-        // SAFETY: as in `head`.
-        self.word(|h| unsafe { ptr::addr_of!((*h).notice_seq) }).load(Ordering::Acquire)
+        self.header().notice.seq.load(Ordering::Acquire)
     }
 
     /// Returns the number of notices so far, and the latest: a path that could not be recorded and the
     /// reason.
     pub fn notice(&self) -> (u32, String, u32) {
-        // SAFETY: as in `head`.
-        let seq = self.word(|h| unsafe { ptr::addr_of!((*h).notice_seq) }).load(Ordering::Acquire);
-        // SAFETY: as in `head`; an array of atomics.
-        let [off, len, reason] = self
-            .word(|h| unsafe { ptr::addr_of!((*h).notice) })
-            .each_ref()
-            .map(|w| w.load(Ordering::Relaxed));
+        let seq = self.notice_seq();
+        let words = self.header().notice.words.each_ref();
+        let [off, len, reason] = words.map(|word| word.load(Ordering::Relaxed));
         (seq, String::from_utf8_lossy(&self.string([off, len])).into_owned(), reason)
     }
 
     /// Returns a copy of a string in the string area, cut at its end; empty without memory.
     pub fn string(&self, [off, len]: [u32; 2]) -> Vec<u8> {
-        let off = (off as usize).min(STRING_BYTES);
-        let len = (len as usize).min(STRING_BYTES - off);
-        let at = self.memory.layout.strings as usize + off;
-        if !self.reach(at, len) {
+        let strings = self.parts().strings;
+        let off = (off as usize).min(strings.len());
+        let text = &strings[off..off + (len as usize).min(strings.len() - off)];
+        if !self.reach(text) {
             return Vec::new();
         }
-        let start = self.memory.map.as_ptr().wrapping_add(at);
-        // SAFETY: off + len ≤ STRING_BYTES, and the string area lies inside the mapping (checked at open);
-        // byte-wise volatile reads tolerate concurrent writes.
-        (0..len).map(|i| unsafe { start.wrapping_add(i).read_volatile() }).collect()
+        text.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
     }
 
     /// Returns the executable's path.
     pub fn exe(&self) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
-        PathBuf::from(std::ffi::OsString::from_vec(self.string(self.strings.exe)))
+        PathBuf::from(std::ffi::OsString::from_vec(self.string(self.identity.exe)))
     }
 
     /// Returns the path of a module that the program's loader calls `path`. A relative path starts at the
@@ -488,32 +413,26 @@ impl ProcFile {
         if path.is_absolute() || path.components().nth(1).is_none() {
             return path;
         }
-        let directory = PathBuf::from(std::ffi::OsString::from_vec(self.string(self.strings.directory)));
+        let directory = PathBuf::from(std::ffi::OsString::from_vec(self.string(self.identity.directory)));
         directory.join(path).components().collect()
     }
 
     /// Returns the command line, split into arguments.
     pub fn arguments(&self) -> Vec<String> {
-        let bytes = self.string(self.strings.cmdline);
+        let bytes = self.string(self.identity.cmdline);
         let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
         bytes.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
     }
 
     /// Returns the modules that the program's loader has logged so far, from entry `from` on.
     pub fn init_modules(&self, from: usize) -> Vec<InitModule> {
-        // SAFETY: as in `head`.
-        let count = self.word(|h| unsafe { ptr::addr_of!((*h).init_modules) }).load(Ordering::Acquire);
-        let at = self.memory.layout.init_modules as usize;
-        let mut count = (count as usize).min(INIT_MODULES);
-        if !self.reach(at, count * size_of::<InitModule>()) {
-            count = 0;
+        let ProcParts { header, init_modules: log, .. } = self.parts();
+        let count = header.modules.init_modules.load(Ordering::Acquire) as usize;
+        let log = &log[..count.min(log.len())];
+        if !self.reach(log) {
+            return Vec::new();
         }
-        let start = self.memory.map.as_ptr().wrapping_add(at).cast::<InitModule>();
-        (from..count)
-            // SAFETY: i < INIT_MODULES, whose entries lie inside the mapping (checked at open); plain integers,
-            // read volatile because the program may still write.
-            .map(|i| unsafe { start.wrapping_add(i).read_volatile() })
-            .collect()
+        log.iter().skip(from).map(SharedCell::load).collect()
     }
 
     /// Publishes a module table unless a `dlclose` ran since `seq` was read, or memory is missing. `entries` must be sorted and disjoint.
@@ -521,34 +440,29 @@ impl ProcFile {
         if seq % 2 == 1 || self.dlclose_seq() != seq {
             return false;
         }
-        // SAFETY: as in `head`.
-        let word = self.word(|h| unsafe { ptr::addr_of!((*h).modules_gen) });
-        let generation = word.load(Ordering::Acquire).wrapping_add(1);
-        let index = generation as usize % MODULE_TABLES;
-        let at = self.memory.layout.modules as usize + index * size_of::<ModuleTable>();
-        let table = self.memory.map.as_mut_ptr().wrapping_add(at).cast::<ModuleTable>();
+        let ProcParts { header, tables, .. } = self.parts();
+        let active = &header.modules.generation;
+        let generation = active.load(Ordering::Acquire).wrapping_add(1);
+        let table = modules::select(tables, generation);
         let entries = &entries[..entries.len().min(MODULES_PER_TABLE)];
-        if !self.reach(at, offset_of!(ModuleTable, entries) + size_of_val(entries)) {
+        let head = offset_of!(ModuleTable, entries);
+        let from = std::ptr::from_ref(table).addr() - self.memory.map.as_ptr().addr();
+        if self.memory.present.reach(&self.memory.map, from, head + size_of_val(entries)).is_err() {
             return false;
         }
-        // SAFETY: index < MODULE_TABLES, so the table lies inside the mapping and is 8-byte aligned; at most
-        // MODULES_PER_TABLE entries are written. Handlers do not read this table until the generation names it.
-        unsafe {
-            let count = &*ptr::addr_of!((*table).count);
-            count.store(0, Ordering::Relaxed);
-            let first = ptr::addr_of_mut!((*table).entries).cast::<ModuleEntry>();
-            for (i, entry) in entries.iter().enumerate() {
-                first.add(i).write_volatile(*entry);
-            }
-            (*ptr::addr_of!((*table).generation)).store(generation, Ordering::Relaxed);
-            count.store(entries.len() as u32, Ordering::Release);
+        // Handlers do not read this table until the generation names it.
+        table.count.store(0, Ordering::Relaxed);
+        for (to, entry) in table.entries.iter().zip(entries) {
+            to.store(*entry);
         }
+        table.generation.store(generation, Ordering::Relaxed);
+        table.count.store(entries.len() as u32, Ordering::Release);
         // A dlclose that starts after this check finds the new entries in the table and marks them itself.
         fence(Ordering::SeqCst);
         if self.dlclose_seq() != seq {
             return false;
         }
-        word.store(generation, Ordering::Release);
+        active.store(generation, Ordering::Release);
         true
     }
 
@@ -572,6 +486,15 @@ impl ProcFile {
     pub fn alive(&self) -> bool {
         self.process.pidfd.as_ref().is_some_and(|fd| !ended(fd.as_fd()))
     }
+}
+
+/// Reads two counters of each kind of event.
+fn pairs(
+    counts: &[AtomicU64; event_kind::KINDS],
+    values: &[AtomicU64; event_kind::KINDS],
+) -> [(u64, u64); event_kind::KINDS] {
+    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    std::array::from_fn(|kind| (load(&counts[kind]), load(&values[kind])))
 }
 
 /// Returns true if the process of a pidfd has ended.

@@ -5,11 +5,14 @@
 use std::{
     fs::{self, OpenOptions},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::Ordering,
 };
 
 use flightline_in_signal::{
-    layout::{MAGIC, ProcHeader, ProcLayout, SampleRecord, ThreadSlot, loss, proc_state, record, slot_state},
+    layout::{
+        Identity, MAGIC, ProcHeader, ProcLayout, ProcParts, SampleRecord, ThreadSlot, loss, proc_state,
+        record, slot_state,
+    },
     ring::Ring,
 };
 use memmap2::MmapRaw;
@@ -35,62 +38,57 @@ impl Fake {
         file.set_len(layout.end).unwrap();
         let map = MmapRaw::map_raw(&file).unwrap();
         let fake = Fake { map, layout, path };
-        let header = fake.map.as_mut_ptr().cast::<ProcHeader>();
-        // SAFETY: the file was sized for the layout and is zeroed, which is valid for these integers and atomics.
-        unsafe {
-            (*header).pid = pid;
+        let header = fake.header();
+        header.identity.store(Identity {
+            pid,
             // Its samples carry more CPU time than passes during a test, so it must have run for hours.
-            (*header).start_mono_ns = now().saturating_sub(HOURS_NS);
-            (*header).thread_slots = SLOTS;
-            (*header).ring_bytes = RING;
-            (*header).state.store(proc_state::LIVE, Ordering::Relaxed);
-            (*header).magic.store(MAGIC, Ordering::Release);
-        }
+            start_mono_ns: now().saturating_sub(HOURS_NS),
+            thread_slots: SLOTS,
+            ring_bytes: RING,
+            ..Identity::default()
+        });
+        header.state.store(proc_state::LIVE, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
         fs::rename(&temporary, &fake.path).unwrap();
         fake
     }
 
+    fn parts(&self) -> ProcParts<'_> {
+        // SAFETY: the file was sized for the layout, and this process only accesses it through such references.
+        unsafe { ProcParts::new(self.map.as_ptr(), &self.layout) }
+    }
+
     pub fn header(&self) -> &ProcHeader {
-        // SAFETY: as in `new`.
-        unsafe { &*self.map.as_ptr().cast() }
+        self.parts().header
     }
 
     pub fn slot(&self, index: u32) -> &ThreadSlot {
-        assert!(index < SLOTS);
-        let at = self.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
-        // SAFETY: inside the mapping, aligned, all atomics.
-        unsafe { &*self.map.as_ptr().add(at).cast() }
+        &self.parts().slots[index as usize]
     }
 
     pub fn ring(&self) -> Ring<'_> {
-        // SAFETY: inside the mapping, page aligned, only accessed as atomics.
-        let words = unsafe {
-            std::slice::from_raw_parts(
-                self.map.as_ptr().add(self.layout.ring as usize).cast::<AtomicU64>(),
-                RING as usize / 8,
-            )
-        };
-        Ring::new(&self.header().ring, words).unwrap()
+        let parts = self.parts();
+        Ring::new(&parts.header.ring, parts.ring).unwrap()
     }
 
     pub fn start_thread(&self, index: u32, tid: u32, period: u64) {
         let slot = self.slot(index);
         slot.tid.store(tid, Ordering::Relaxed);
-        slot.start_mono_ns.store(now(), Ordering::Relaxed);
-        slot.first_ns.store(period, Ordering::Relaxed);
-        slot.armed_cpu_ns.store(1, Ordering::Relaxed);
-        slot.last_cpu_ns.store(1, Ordering::Relaxed);
+        slot.ledger.start_mono_ns.store(now(), Ordering::Relaxed);
+        slot.ledger.first_ns.store(period, Ordering::Relaxed);
+        slot.ledger.armed_cpu_ns.store(1, Ordering::Relaxed);
+        slot.ledger.last_cpu_ns.store(1, Ordering::Relaxed);
         slot.state.store(0x100 | slot_state::LIVE, Ordering::Release);
     }
 
     /// Writes a sample like the handler. Returns false if the ring was full and the loss was counted.
     pub fn sample(&self, index: u32, weight: u64, frames: &[u64], flags: u16) -> bool {
         let slot = self.slot(index);
-        slot.last_cpu_ns.fetch_add(weight, Ordering::Relaxed);
+        slot.ledger.last_cpu_ns.fetch_add(weight, Ordering::Relaxed);
         let Ok(claim) = self.ring().claim(record::SAMPLE, frames.len() + size_of::<SampleRecord>() / 8)
         else {
-            slot.lost_ns[loss::RING_FULL].fetch_add(weight, Ordering::Relaxed);
-            slot.lost[loss::RING_FULL].fetch_add(1, Ordering::Relaxed);
+            slot.ledger.lost_ns[loss::RING_FULL].fetch_add(weight, Ordering::Relaxed);
+            slot.ledger.lost[loss::RING_FULL].fetch_add(1, Ordering::Relaxed);
             return false;
         };
         let tid = slot.tid.load(Ordering::Relaxed);
@@ -105,15 +103,17 @@ impl Fake {
             word.store(*value, Ordering::Relaxed);
         }
         claim.publish();
-        slot.samples.fetch_add(1, Ordering::Relaxed);
-        slot.sampled_ns.fetch_add(weight, Ordering::Relaxed);
+        slot.ledger.samples.fetch_add(1, Ordering::Relaxed);
+        slot.ledger.sampled_ns.fetch_add(weight, Ordering::Relaxed);
         true
     }
 
     pub fn end_thread(&self, index: u32, tail: u64) {
         let slot = self.slot(index);
-        slot.end_cpu_ns.store(slot.last_cpu_ns.load(Ordering::Relaxed) + tail, Ordering::Relaxed);
-        slot.end_mono_ns.store(now(), Ordering::Relaxed);
+        slot.ledger
+            .end_cpu_ns
+            .store(slot.ledger.last_cpu_ns.load(Ordering::Relaxed) + tail, Ordering::Relaxed);
+        slot.ledger.end_mono_ns.store(now(), Ordering::Relaxed);
         slot.state.store(0x100 | slot_state::ENDED, Ordering::Release);
     }
 }

@@ -3,11 +3,12 @@
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use flightline_in_signal::layout::{
-    MODULE_TABLES, ModuleEntry, ModuleTable, ProcHeader, SampleRecord, SessionPage, ThreadSlot, module_flags,
+    FixedSettings, Identity, MODULE_TABLES, ModuleEntry, ModuleTable, ProcHeader, SampleRecord, SessionPage,
+    ThreadSlot, module_flags,
 };
 use flightline_in_signal::os::{clock, vdso};
 use flightline_in_signal::ring::{Next, Ring};
@@ -34,28 +35,34 @@ pub struct Sample {
 pub fn install(period_ns: u64, wished: u32, flags: u32, with_rows: bool) -> &'static ProcState {
     static STATE: OnceLock<&'static ProcState> = OnceLock::new();
     STATE.get_or_init(|| {
-        let session: &mut SessionPage = zeroed();
-        session.period_ns = period_ns.into();
-        session.engine = wished;
-        session.max_depth = 1024;
-        session.engines = flightline_in_signal::layout::engines::CPU.into();
-        session.flags = flags;
-        session.seed = clock::monotonic_ns();
-        let header: &mut ProcHeader = zeroed();
-        header.pid = std::process::id();
-        header.engine = AtomicU32::new(wished);
+        let session: &'static SessionPage = zeroed();
+        session.live.period_ns.store(period_ns, Relaxed);
+        session.live.engines.store(flightline_in_signal::layout::engines::CPU, Relaxed);
+        let fixed = FixedSettings {
+            engine: wished,
+            max_depth: 1024,
+            flags,
+            seed: clock::monotonic_ns(),
+            ..session.fixed.load()
+        };
+        session.fixed.store(fixed);
+        let pid = std::process::id();
+        let header: &'static ProcHeader = zeroed();
+        header.identity.store(Identity { pid, ..Identity::default() });
+        header.engine.kind.store(wished, Relaxed);
         let slots: &'static [ThreadSlot] = zeroed::<[ThreadSlot; SLOTS]>();
-        let tables: &mut [ModuleTable; MODULE_TABLES] = zeroed();
+        let tables: &'static [ModuleTable; MODULE_TABLES] = zeroed();
         let rows = fill_tables(tables, with_rows);
         let words: &'static [AtomicU64] =
             (0..RING_WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
-        let header: &'static ProcHeader = header;
         let private: &'static Private = zeroed();
         let state = Box::leak(Box::new(ProcState {
             session,
+            fixed,
+            pid,
             header,
             slots,
-            tables: tables.as_ptr(),
+            tables,
             ring: Ring::new(&header.ring, words).unwrap(),
             rows,
             private,
@@ -89,7 +96,7 @@ pub fn catch(signal: i32, function: extern "C" fn(i32, *mut libc::siginfo_t, *mu
     }
 }
 
-fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'static [AtomicU64] {
+fn fill_tables(tables: &[ModuleTable; MODULE_TABLES], with_rows: bool) -> &'static [AtomicU64] {
     let mut arena = vec![0u64];
     let mut entries = Vec::new();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -147,8 +154,10 @@ fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'
             ..bare
         });
     }
-    tables[0].entries[..entries.len()].copy_from_slice(&entries);
-    tables[0].count = AtomicU32::new(entries.len() as u32);
+    for (to, entry) in tables[0].entries.iter().zip(&entries) {
+        to.store(*entry);
+    }
+    tables[0].count.store(entries.len() as u32, Relaxed);
     arena.into_iter().map(AtomicU64::new).collect::<Vec<_>>().leak()
 }
 

@@ -149,8 +149,8 @@ impl Process {
                 hop.add_module(module);
             }
             // Table 0 has unwind tables; table 1 has the same modules without.
-            tables[0].entries[count] = entry;
-            tables[1].entries[count] = ModuleEntry { rows_off: 0, ..entry };
+            tables[0].entries[count].store(entry);
+            tables[1].entries[count].store(ModuleEntry { rows_off: 0, ..entry });
             count += 1;
         }
         tables[0].count = AtomicU32::new(count as u32);
@@ -161,8 +161,7 @@ impl Process {
 
     pub fn walk(&mut self, regs: &Regs, way: Way) -> (Vec<u64>, Walked) {
         self.current.store(if way == Way::Interpreter { 1 } else { 0 }, Ordering::Relaxed);
-        // SAFETY: the boxed array has MODULE_TABLES tables.
-        let modules = unsafe { Modules::now(self.tables.as_ptr(), &self.current) };
+        let modules = Modules::now(&self.tables, &self.current);
         // SAFETY: all zero is an empty cache.
         let fresh: Box<RuleCache> = unsafe { Box::new_zeroed().assume_init() };
         let rule_cache = if way == Way::RuleCache { &*self.rule_cache } else { &*fresh };

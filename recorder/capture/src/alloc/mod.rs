@@ -25,7 +25,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
-use flightline_in_signal::layout::{SessionPage, alloc_flags, engines, event_kind};
+use flightline_in_signal::layout::{alloc_flags, engines, event_kind};
 use flightline_in_signal::os::clock;
 use flightline_in_signal::publish::{self, Event, sync_event};
 use flightline_in_signal::state;
@@ -90,10 +90,10 @@ pub fn apply(attached: &Attached) {
     if page.stop.load(Acquire) != 0 || !available() {
         return off();
     }
-    let wanted = page.engines.load(Acquire);
-    let sample = wanted & engines::ALLOC != 0 && page.paused.load(Acquire) == 0;
+    let wanted = page.live.engines.load(Acquire);
+    let sample = wanted & engines::ALLOC != 0 && page.live.paused.load(Acquire) == 0;
     if sample {
-        INTERVAL.store(page.alloc_bytes.load(Relaxed), Relaxed);
+        INTERVAL.store(page.live.alloc_bytes.load(Relaxed), Relaxed);
     }
     SAMPLING.store(sample, Release);
     if sample && wanted & engines::LIVE != 0 {
@@ -111,7 +111,7 @@ pub fn start(attached: &Attached) {
         mapped::learn_allocator();
     }
     #[cfg(target_arch = "x86_64")]
-    if available() && attached.session().engines.load(Acquire) & engines::ALLOC != 0 {
+    if available() && attached.session().live.engines.load(Acquire) & engines::ALLOC != 0 {
         operators::watch();
     }
 }
@@ -202,8 +202,7 @@ fn due(size: usize) -> Option<u64> {
 /// Returns a seed that differs between threads and processes. A restricted thread does not read the clock,
 /// which is a system call on machines without a vDSO clock.
 fn seed() -> u64 {
-    let page: Option<&SessionPage> = state::get().map(|state| state.session);
-    let mut mixed = page.map_or(0, |page| page.seed) ^ words::here() as u64;
+    let mut mixed = state::get().map_or(0, |state| state.fixed.seed) ^ words::here() as u64;
     sampler::next(&mut mixed);
     if !sandbox::applies() {
         mixed ^= clock::monotonic_ns();
@@ -229,7 +228,7 @@ fn recording() -> bool {
 fn is_enabled() -> bool {
     state::get().is_some_and(|state| {
         let page = state.session;
-        page.paused.load(Relaxed) == 0 && page.engines.load(Relaxed) & engines::ALLOC != 0
+        page.live.paused.load(Relaxed) == 0 && page.live.engines.load(Relaxed) & engines::ALLOC != 0
     })
 }
 

@@ -158,8 +158,7 @@ pub fn watch() {
 unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, skip: *mut c_void) -> c_int {
     // SAFETY: the loader passes a valid description, and the pointer given to it by `watch`.
     let (info, skip) = unsafe { (&*info, &*skip.cast::<[usize; 2]>()) };
-    // SAFETY: the auxiliary vector has the vDSO's address or nothing.
-    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+    let vdso = os::auxval(libc::AT_SYSINFO_EHDR) as usize;
     let bias = info.dlpi_addr as usize;
     if info.dlpi_phdr.is_null() {
         return 0;

@@ -105,10 +105,10 @@ fn find(scope: *mut libc::c_void, name: &CStr) -> usize {
 /// Called when a session was joined: makes handlers look for contexts and programs record spans, as far as
 /// the session enables them.
 pub fn apply(attached: &Attached) {
-    let mode = attached.session().spans.load(Acquire).min(spans::ALL);
+    let mode = attached.session().live.spans.load(Acquire).min(spans::ALL);
     let own = (own_slot() as usize).wrapping_sub(context::thread_pointer());
     let offsets = if mode == spans::OFF { [0; 2] } else { [own, OTHER.load(Relaxed)] };
-    for (to, offset) in attached.header().context_offsets.iter().zip(offsets) {
+    for (to, offset) in attached.header().contexts.offsets.iter().zip(offsets) {
         to.store(offset as u64, Relaxed);
     }
     write_label_names(attached);
@@ -131,14 +131,14 @@ unsafe extern "C" fn samples() -> *const AtomicU32 {
     // Called for each span that is entered: no system call if threads register themselves. A child without
     // fork handlers sees its parent's word, which it only reads; its own events are refused.
     let slot = slots::current().or_else(slots::registered_by_another);
-    slot.map_or(core::ptr::null(), |slot| &raw const slot.span_samples)
+    slot.map_or(core::ptr::null(), |slot| &raw const slot.ledger.span_samples)
 }
 
 unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {
     // SAFETY: the caller's text of that length.
     let index = unsafe { keys::own_key(name, len) };
     let untold = |attached: &Attached, index: usize| {
-        attached.header().label_names.get(index).is_some_and(|name| name[1].load(Relaxed) == 0)
+        attached.header().contexts.label_names.get(index).is_some_and(|name| name[1].load(Relaxed) == 0)
     };
     // Called with each label, so make the system call of `current` only if there is a name to write.
     if let (Some(inherited), Ok(index)) = (session::inherited(), usize::try_from(index))
@@ -153,7 +153,7 @@ unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {
 /// Writes the names of labels that are missing in the process file.
 fn write_label_names(attached: &Attached) {
     attached.log_lock.with(|| {
-        for (place, name) in attached.header().label_names.iter().zip(keys::all()) {
+        for (place, name) in attached.header().contexts.label_names.iter().zip(keys::all()) {
             if place[1].load(Relaxed) != 0 {
                 continue;
             }

@@ -93,10 +93,10 @@ pub fn look() {
 /// Makes threads record from now on, if the session enables waits and spans.
 pub fn apply(attached: &Attached) {
     let session = attached.session();
-    let wanted = session.engines.load(Relaxed) & engines::WALL != 0
-        && session.spans.load(Relaxed) != spans::OFF
+    let wanted = session.live.engines.load(Relaxed) & engines::WALL != 0
+        && session.live.spans.load(Relaxed) != spans::OFF
         && SWITCHES.word.load(Relaxed) != 0;
-    GRAIN.store((session.wall_ns.load(Relaxed) / PART).clamp(GRAIN_NS[0], GRAIN_NS[1]), Relaxed);
+    GRAIN.store((session.live.wall_ns.load(Relaxed) / PART).clamp(GRAIN_NS[0], GRAIN_NS[1]), Relaxed);
     let mark = if wanted { core::ptr::from_ref(&EMPTY_RSEQ) as u64 } else { 0 };
     SWITCHES.mark.store(mark, Release);
 }
@@ -151,14 +151,14 @@ fn record_off_cpu(slot: &ThreadSlot) {
 
 /// Stores the thread's off-CPU time. Returns its growth.
 fn note(slot: &ThreadSlot, off_ns: u64) -> Option<u64> {
-    let last = slot.off_ns.load(Relaxed);
+    let last = slot.spans.off_ns.load(Relaxed);
     if last == 0 {
-        slot.first_off_ns.store(off_ns, Relaxed);
-        slot.off_ns.store(off_ns, Release);
+        slot.spans.first_off_ns.store(off_ns, Relaxed);
+        slot.spans.off_ns.store(off_ns, Release);
         return None;
     }
     let grown = off_ns.checked_sub(last).filter(|grown| *grown > 0)?;
-    slot.off_ns.store(off_ns, Release);
+    slot.spans.off_ns.store(off_ns, Release);
     Some(grown)
 }
 

@@ -17,7 +17,7 @@ use crate::{os, sandbox, session};
 #[inline]
 pub fn enabled_engine(bit: u32) -> Option<&'static SessionPage> {
     let page = state::get()?.session;
-    let on = page.engines.load(Relaxed) & bit != 0 && page.paused.load(Relaxed) == 0;
+    let on = page.live.engines.load(Relaxed) & bit != 0 && page.live.paused.load(Relaxed) == 0;
     // Even reading the clock may be a system call, which a restricted thread must not make.
     (on && page.stop.load(Relaxed) == 0 && !sandbox::applies()).then_some(page)
 }
@@ -138,7 +138,7 @@ impl Wait {
         if session::current().is_none() {
             return;
         }
-        if waited < page.lock_ns.load(Relaxed) {
+        if waited < page.live.lock_ns.load(Relaxed) {
             return note_short(waited);
         }
         let mut words = [0u64; lock::WORDS];
@@ -165,7 +165,7 @@ fn note_short(waited: u64) {
     let Some(state) = state::get() else { return };
     let kind = usize::from(event_kind::LOCK);
     if let (Some(count), Some(value)) =
-        (state.header.event_short.get(kind), state.header.event_short_value.get(kind))
+        (state.header.counters.event_short.get(kind), state.header.counters.event_short_value.get(kind))
     {
         count.fetch_add(1, Relaxed);
         value.fetch_add(waited, Relaxed);

@@ -19,44 +19,45 @@ use crate::{os, sandbox};
 /// Tests which engines the kernel allows, and writes the choice to the header.
 pub fn choose(attached: &Attached) -> u32 {
     let (header, session) = (attached.header(), attached.session());
-    let period = session.period_ns.load(Relaxed);
-    let (engine, errno) = if session.engine == kind::AUTO && sandbox::filtered() {
+    let requested = attached.state.fixed.engine;
+    let period = session.live.period_ns.load(Relaxed);
+    let (engine, errno) = if requested == kind::AUTO && sandbox::filtered() {
         // A seccomp filter that was installed before the program may kill it for perf_event_open, instead of
         // refusing.
         (engine::probe(kind::TIMER, period, tick_hz()).0, libc::EPERM)
-    } else if session.engine == kind::ITIMER && kernel_before(6, 4) {
+    } else if requested == kind::ITIMER && kernel_before(6, 4) {
         // The kernel would send the signal to the main thread and interrupt its waits, whichever thread runs.
         (kind::NONE, libc::ENOSYS)
-    } else if kernel_before(5, 19) && !matches!(session.engine, kind::TIMER | kind::ITIMER) {
+    } else if kernel_before(5, 19) && !matches!(requested, kind::TIMER | kind::ITIMER) {
         // Before 5.19 a trap that is raised while SIGTRAP is blocked kills the program.
         (engine::probe(kind::TIMER, period, tick_hz()).0, libc::ENOSYS)
     } else {
-        engine::probe(session.engine, period, tick_hz())
+        engine::probe(requested, period, tick_hz())
     };
     // An engine that was selected by name is not changed later.
-    let either = session.engine == kind::AUTO && engine == kind::PERF;
+    let either = requested == kind::AUTO && engine == kind::PERF;
     let timer_from_ns = if either { engine::timer_from_ns(tick_hz()) } else { 0 };
     attached.state.private.timer_from_ns.store(timer_from_ns, Relaxed);
-    header.engine_errno.store(errno, Relaxed);
-    header.engine.store(engine, Release);
+    header.engine.errno.store(errno, Relaxed);
+    header.engine.kind.store(engine, Release);
     engine
 }
 
 /// Marks in the header that this process is not sampled.
 pub fn choose_none(attached: &Attached) {
-    attached.header().engine.store(kind::NONE, Release);
+    attached.header().engine.kind.store(kind::NONE, Release);
 }
 
 /// Gives a forked child its parent's engine without another test.
 pub fn inherit(child: &Attached, parent: &Attached) {
     let (to, from) = (child.header(), parent.header());
-    to.engine_errno.store(from.engine_errno.load(Relaxed), Relaxed);
-    for (to, from) in to.event_errno.iter().zip(&from.event_errno) {
+    to.engine.errno.store(from.engine.errno.load(Relaxed), Relaxed);
+    for (to, from) in to.engine.event_errno.iter().zip(&from.engine.event_errno) {
         to.store(from.load(Relaxed), Relaxed);
     }
     let timer_from_ns = parent.state.private.timer_from_ns.load(Relaxed);
     child.state.private.timer_from_ns.store(timer_from_ns, Relaxed);
-    to.engine.store(from.engine.load(Acquire), Release);
+    to.engine.kind.store(from.engine.kind.load(Acquire), Release);
 }
 
 /// Refuses the perf events other than CPU time where they would harm the program.
@@ -68,7 +69,7 @@ pub fn refuse_events(attached: &Attached) {
     } else {
         return;
     };
-    for word in &attached.header().event_errno {
+    for word in &attached.header().engine.event_errno {
         word.store(errno, Relaxed);
     }
 }
@@ -78,10 +79,11 @@ pub fn refuse_events(attached: &Attached) {
 pub fn signals(attached: &Attached) -> KernelSet {
     let session = attached.session();
     // Do not check if recording is paused: the signals are needed when it resumes.
-    let fatal = session.flags & session_flags::FATAL_SIGNALS != 0;
-    let beside = fatal || session.event_count.load(Acquire) != 0 || session.trace_count != 0;
+    let fatal = attached.state.fixed.flags & session_flags::FATAL_SIGNALS != 0;
+    let beside =
+        fatal || session.live.event_count.load(Acquire) != 0 || attached.state.fixed.trace_count != 0;
     let traps = if beside { bit(SIGTRAP) } else { 0 };
-    traps | engine_signals(attached.header().engine.load(Relaxed))
+    traps | engine_signals(attached.header().engine.kind.load(Relaxed))
 }
 
 fn engine_signals(engine: u32) -> KernelSet {

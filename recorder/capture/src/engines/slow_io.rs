@@ -109,7 +109,7 @@ impl Call {
 
 #[inline]
 fn slow(took: u64) -> bool {
-    enabled_engine(engines::IO).is_some_and(|page| took >= page.io_ns.load(Relaxed))
+    enabled_engine(engines::IO).is_some_and(|page| took >= page.live.io_ns.load(Relaxed))
 }
 
 /// Returns the path of a descriptor of this process.

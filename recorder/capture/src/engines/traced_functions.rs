@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use flightline_in_signal::layout::{MAX_TRACES, TraceSpec};
+use flightline_in_signal::layout::{MAX_TRACES, SharedCell, TraceSpec};
 
 use crate::os::{self, Text};
 use crate::session::Attached;
@@ -12,17 +12,20 @@ use crate::{modules, sandbox};
 /// Searches the loaded modules for the files of traced functions. The breakpoints are set when threads are
 /// armed.
 pub fn find(attached: &Attached) {
-    let session = attached.session();
+    let fixed = &attached.state.fixed;
     let header = attached.header();
-    let count = (session.trace_count as usize).min(MAX_TRACES);
-    let places = attached.state.private.traces.entry.iter().zip(&header.trace_errno);
-    for (spec, (entry, errno)) in session.traces.iter().zip(places).take(count) {
+    let count = (fixed.trace_count as usize).min(MAX_TRACES);
+    let places = attached.state.private.traces.entry.iter().zip(&header.engine.trace_errno);
+    for (spec, (entry, errno)) in fixed.traces.iter().zip(places).take(count) {
         if sandbox::filtered() {
             errno.store(libc::EPERM, Relaxed);
             continue;
         }
         errno.store(libc::ENOENT, Relaxed);
-        let module = modules::log(attached).iter().find(|m| is_file(attached.string(m.path), spec));
+        let module = modules::log(attached)
+            .iter()
+            .map(SharedCell::load)
+            .find(|m| is_file(attached.string(m.path), spec));
         if let Some(module) = module {
             errno.store(0, Relaxed);
             entry.store(module.bias.wrapping_add(spec.address), Release);

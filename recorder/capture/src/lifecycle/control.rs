@@ -54,7 +54,7 @@ fn join() {
 
 fn apply() {
     let Some(attached) = session::current() else { return };
-    let control = attached.session().control.load(Acquire);
+    let control = attached.session().live.control.load(Acquire);
     // The first perf event may have been added with this change.
     engines::refuse_events(attached);
     signals::install(engines::signals(attached));

@@ -43,7 +43,7 @@ pub fn leave() -> Leaving {
 /// Stores the last clock readings of all ledgers, because no handler will complete them.
 fn note_clocks(attached: &Attached) {
     for slot in threads::live(attached) {
-        slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
+        slot.ledger.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
     }
 }
 
@@ -184,11 +184,11 @@ unsafe fn reason_not_to_join(attached: &Attached, envp: *const *const c_char) ->
 /// its parent's memory.
 pub fn notice(attached: &Attached, path: &[u8], reason: u32) {
     let header = attached.header();
-    let [at, len, why] = &header.notice;
+    let [at, len, why] = &header.notice.words;
     if let Some(place) = attached.put_string(path) {
         at.store(place[0], Relaxed);
         len.store(place[1], Relaxed);
         why.store(reason, Relaxed);
-        header.notice_seq.fetch_add(1, AcqRel);
+        header.notice.seq.fetch_add(1, AcqRel);
     }
 }

@@ -15,7 +15,7 @@ pub fn at_exit() {
         modules::append_new(attached);
         // After the exit no process can read the clocks of threads that end together with this one.
         for slot in threads::live(attached) {
-            slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
+            slot.ledger.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
         }
         attached.header().exit_mono_ns.store(clock::monotonic_ns(), Release);
         attached.header().state.store(proc_state::EXITED, Release);

@@ -38,8 +38,8 @@ unsafe extern "C" fn in_child() {
         signals::forget_cut_changes();
         return;
     };
-    let stack =
-        slots::current().map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
+    let stack = slots::current()
+        .map_or((0, 0), |slot| (slot.memory.stack_lo.load(Relaxed), slot.memory.stack_hi.load(Relaxed)));
     thread::forget();
     session::forget();
     context::off();
@@ -51,7 +51,7 @@ unsafe extern "C" fn in_child() {
         return;
     }
     let session = parent.session();
-    let follow = session.flags & session_flags::FOLLOW != 0;
+    let follow = parent.state.fixed.flags & session_flags::FOLLOW != 0;
     let wanted = follow && session.stop.load(Acquire) == 0;
     let joined = parent
         .dir

@@ -10,19 +10,20 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use flightline_in_signal::layout::{
-    INIT_MODULES, LISTENS, MAGIC, MAX_DEPTH, MODULE_TABLES, ModuleTable, PROC_SUFFIX, ProcHeader, ProcLayout,
+    FixedSettings, Format, Identity, LISTENS, MAGIC, MAX_DEPTH, PROC_SUFFIX, ProcLayout, ProcParts,
     ROWS_FILE, SESSION_BYTES, SIZES, SessionPage, ThreadSlot, proc_state, session_flags,
 };
 use flightline_in_signal::os::{clock, sys};
 use flightline_in_signal::ring::Ring;
 use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
+use flightline_in_signal::unwind::modules::select;
 
 use crate::modules;
 use crate::os::{self, Fd};
 use crate::session::retained_mapping::Range;
 use crate::session::{
     self, Attached, Dir, FIRST_SLOTS, Mappings, READ, READ_WRITE, RETAINED_FILE, RETAINED_PAGE,
-    RETAINED_PRIVATE, RETAINED_ROWS, path, populate, table_bytes,
+    RETAINED_PRIVATE, RETAINED_ROWS, path, populate,
 };
 use crate::threads::names;
 
@@ -83,28 +84,27 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     let mut home = Dir::new();
     home.put(dir.to_bytes());
     home.cstr().map_err(at("session directory"))?;
-    let (page, sizes) = map_session(&home)?;
-    // SAFETY: `map_session` has checked the size, and the range is never unmapped while referenced.
-    let session = unsafe { &*(page.at as *const SessionPage) };
-    let number = session.processes.fetch_add(1, Relaxed);
+    let mapped = map_session(&home)?;
+    let MappedSession { page, session, fixed } = &mapped;
+    let number = session.processes.joined.fetch_add(1, Relaxed);
     let leave = || {
-        session.processes_gone.fetch_add(1, Relaxed);
-        RETAINED_PAGE.keep(page, READ_WRITE);
+        session.processes.gone.fetch_add(1, Relaxed);
+        RETAINED_PAGE.keep(*page, READ_WRITE);
     };
-    if session.stop.load(Relaxed) != 0 || (number > 0 && session.flags & session_flags::FOLLOW == 0) {
+    if session.stop.load(Relaxed) != 0 || (number > 0 && fixed.flags & session_flags::FOLLOW == 0) {
         leave();
         return Err(Refused::NotWanted);
     }
     // Processes may begin and end faster than the drain removes their files.
-    if number.saturating_sub(session.processes_gone.load(Relaxed)) >= session.most_processes {
-        session.processes_refused.fetch_add(1, Relaxed);
+    if number.saturating_sub(session.processes.gone.load(Relaxed)) >= fixed.most_processes {
+        session.processes.refused.fetch_add(1, Relaxed);
         leave();
         return Err(Refused::Full);
     }
-    let rows = map_rows(&home, sizes.rows_bytes).inspect_err(|_| leave())?;
-    let attached = create(&home, page, &sizes, number, rows).inspect_err(|refused| {
+    let rows = map_rows(&home, fixed.rows_bytes).inspect_err(|_| leave())?;
+    let attached = create(&home, &mapped, number, rows).inspect_err(|refused| {
         if let Refused::Os(_, libc::ENOSPC | libc::ENOMEM) = refused {
-            session.processes_refused.fetch_add(1, Relaxed);
+            session.processes.refused.fetch_add(1, Relaxed);
         }
         RETAINED_ROWS.keep(rows, READ);
         leave();
@@ -129,20 +129,15 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     Ok(attached)
 }
 
-/// Sizes from the session page, read once and checked, because every recorded program can write the page.
-struct Sizes {
-    thread_slots: u32,
-    ring_bytes: u64,
-    rows_bytes: u64,
+/// A session that is mapped, but not joined yet.
+struct MappedSession {
+    page: Range,
+    session: &'static SessionPage,
+    /// The page's fixed part, read once and checked, because every recorded program can write the page.
+    fixed: FixedSettings,
 }
 
-impl Sizes {
-    fn layout(&self) -> ProcLayout {
-        ProcLayout::new(self.thread_slots, self.ring_bytes)
-    }
-}
-
-fn map_session(dir: &Dir) -> Result<(Range, Sizes), Refused> {
+fn map_session(dir: &Dir) -> Result<MappedSession, Refused> {
     let name = session::page_path(dir);
     let name = name.cstr().map_err(at("session page"))?;
     let fd = os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0).map_err(at("session page"))?;
@@ -157,26 +152,19 @@ fn map_session(dir: &Dir) -> Result<(Range, Sizes), Refused> {
     let page = RETAINED_PAGE
         .map(Some(&fd), SESSION_BYTES, READ_WRITE, libc::MAP_SHARED)
         .map_err(at("session page"))?;
-    // SAFETY: inside a file that is long enough; the reference ends here.
-    let session = unsafe { &*(page.at as *const SessionPage) };
-    // SAFETY: fields of that page; another process may write them at any time.
-    let sizes = unsafe {
-        Sizes {
-            thread_slots: (&raw const session.thread_slots).read_volatile(),
-            ring_bytes: (&raw const session.ring_bytes).read_volatile(),
-            rows_bytes: (&raw const session.rows_bytes).read_volatile(),
-        }
-    };
-    let good = session.magic == MAGIC
-        && session.sizes == SIZES
-        && sizes.ring_bytes.is_power_of_two()
-        && (8192..=1 << 33).contains(&sizes.ring_bytes)
-        && (1..=1 << 16).contains(&sizes.thread_slots)
-        && session.max_depth as usize <= MAX_DEPTH
-        && session.period_ns.load(Relaxed) >= 1000
-        && sizes.rows_bytes <= 1 << 40;
+    // SAFETY: a page-aligned mapping of a file that is long enough. The page consists of atomics, and the
+    // range stays mapped: `RETAINED_PAGE` keeps it, and `Attached::unmap` requires that no code uses it.
+    let session: &'static SessionPage = unsafe { &*(page.at as *const SessionPage) };
+    let fixed = session.fixed.load();
+    let good = session.format.load() == Format { magic: MAGIC, sizes: SIZES }
+        && fixed.ring_bytes.is_power_of_two()
+        && (8192..=1 << 33).contains(&fixed.ring_bytes)
+        && (1..=1 << 16).contains(&fixed.thread_slots)
+        && fixed.max_depth as usize <= MAX_DEPTH
+        && session.live.period_ns.load(Relaxed) >= 1000
+        && fixed.rows_bytes <= 1 << 40;
     if good {
-        return Ok((page, sizes));
+        return Ok(MappedSession { page, session, fixed });
     }
     RETAINED_PAGE.keep(page, READ_WRITE);
     Err(Refused::Format)
@@ -198,31 +186,26 @@ fn map_rows(dir: &Dir, rows_bytes: u64) -> Result<Range, Refused> {
     Ok(Range { at: range.at, bytes })
 }
 
-fn create(
-    dir: &Dir,
-    page: Range,
-    sizes: &Sizes,
-    number: u64,
-    rows: Range,
-) -> Result<&'static Attached, Refused> {
-    let layout = sizes.layout();
+fn create(dir: &Dir, mapped: &MappedSession, number: u64, rows: Range) -> Result<&'static Attached, Refused> {
+    let layout = ProcLayout::new(mapped.fixed.thread_slots, mapped.fixed.ring_bytes);
     let pid = sys::getpid();
     let mut name = path(dir, b"");
     name.number(u64::from(pid)).put(b"-").number(number).put(b".tmp");
     let name = name.cstr().map_err(at("process file"))?;
     let fd =
         os::open(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600).map_err(at("process file"))?;
-    let mapped = map_file(&fd, &layout).and_then(|file| {
+    let files = map_file(&fd, &layout).and_then(|file| {
         let private = RETAINED_PRIVATE.map(None, PRIVATE_MAPPING_BYTES, READ_WRITE, libc::MAP_PRIVATE);
         private.map(|private| (file, private)).inspect_err(|_| {
             RETAINED_FILE.keep(file, READ_WRITE);
         })
     });
-    let (file, private) = mapped.map_err(|errno| {
+    let (file, private) = files.map_err(|errno| {
         os::unlink(name);
         Refused::Os("process file", errno)
     })?;
-    place(dir, sizes, (pid, number), Mappings { file, rows, page, private }).ok_or(Refused::Format)
+    let mappings = Mappings { file, rows, page: mapped.page, private };
+    place(dir, mapped, &layout, (pid, number), mappings).ok_or(Refused::Format)
 }
 
 /// Maps the whole file and populates the parts that handlers write. Parts that grow later are populated then.
@@ -257,57 +240,47 @@ fn reserve(fd: &Fd, bytes: usize) -> Result<(), c_int> {
 
 fn place(
     dir: &Dir,
-    sizes: &Sizes,
+    mapped: &MappedSession,
+    layout: &ProcLayout,
     (pid, number): (u32, u64),
     mappings: Mappings,
 ) -> Option<&'static Attached> {
-    let layout = sizes.layout();
-    let Mappings { file, rows, page, private } = mappings;
-    let base = file.at;
-    let part = |offset: u64| base + offset as usize;
-    // SAFETY: `map_session` has checked the size, and the range is never unmapped while referenced.
-    let session: &'static SessionPage = unsafe { &*(page.at as *const SessionPage) };
-    let ring_words = (sizes.ring_bytes / 8) as usize;
-    // SAFETY: the mapping has all parts of its layout; the header starts zeroed, which is valid for atomics and integers.
-    let header = unsafe { &mut *(base as *mut ProcHeader) };
-    header.pid = pid;
-    header.ppid = os::ppid();
-    header.pid_namespace = pid_namespace();
-    header.names_recorded = u32::from(names::are_recorded());
-    header.start_mono_ns = clock::monotonic_ns();
-    header.thread_slots = sizes.thread_slots;
-    header.threads_off = layout.threads;
-    header.modules_off = layout.modules;
-    header.init_modules_off = layout.init_modules;
-    header.strings_off = layout.strings;
-    header.ring_off = layout.ring;
-    header.ring_bytes = sizes.ring_bytes;
+    let Mappings { file, rows, private, .. } = mappings;
+    let MappedSession { session, fixed, .. } = *mapped;
+    // SAFETY: the file is as long as its layout and mapped as a whole at a page; it is never unmapped while
+    // referenced. It starts zeroed, and from here on it is only accessed through these references.
+    let parts: ProcParts<'static> = unsafe { ProcParts::new(file.at as *const u8, layout) };
+    let header = parts.header;
+    header.identity.store(Identity {
+        pid,
+        ppid: os::ppid(),
+        pid_namespace: pid_namespace(),
+        names_recorded: u32::from(names::are_recorded()),
+        start_mono_ns: clock::monotonic_ns(),
+        thread_slots: fixed.thread_slots,
+        ring_bytes: fixed.ring_bytes,
+        ..Identity::default()
+    });
     header.state.store(proc_state::LIVE, Relaxed);
     // A change of the controls from here on is not applied yet.
-    header.controlled.store(session.control.load(Acquire) & !LISTENS, Relaxed);
-    // SAFETY: from here on the header is only read, or written through its atomics.
-    let header = unsafe { &*(base as *const ProcHeader) };
-    // SAFETY: `thread_slots` slots lie there; zeroed memory is valid for their atomics.
-    let slots = unsafe {
-        core::slice::from_raw_parts(part(layout.threads) as *const ThreadSlot, sizes.thread_slots as usize)
-    };
-    // SAFETY: `ring_bytes` bytes of zeroed words lie there.
-    let words = unsafe { core::slice::from_raw_parts(part(layout.ring) as *const AtomicU64, ring_words) };
+    header.controlled.store(session.live.control.load(Acquire) & !LISTENS, Relaxed);
     let rows_words = if rows.bytes == 0 {
         &[]
     } else {
         // SAFETY: mapped read-only for that many bytes; atomics are only loaded.
         unsafe { core::slice::from_raw_parts(rows.at as *const AtomicU64, rows.bytes / 8) }
     };
-    let ring = Ring::new(&header.ring, words)?;
+    let ring = Ring::new(&header.ring, parts.ring)?;
     let salt = JOINED.fetch_add(1, Relaxed) as u8;
     // SAFETY: the start of a zeroed private mapping that is large enough.
     let handlers = unsafe { &*(private.at as *const Private) };
     let state = ProcState {
         session,
+        fixed,
+        pid,
         header,
-        slots,
-        tables: part(layout.modules) as *const ModuleTable,
+        slots: parts.slots,
+        tables: parts.tables,
         ring,
         rows: rows_words,
         private: handlers,
@@ -315,7 +288,7 @@ fn place(
     };
     let mut home = Dir::new();
     home.put(dir.bytes());
-    let attached = Attached::new(pid, home, number, state, mappings);
+    let attached = Attached::new(home, number, state, parts, mappings);
     let at = (private.at + PRIVATE_BYTES) as *mut Attached;
     // SAFETY: after `Private` in the same mapping, aligned because PRIVATE_BYTES is a multiple of a page.
     unsafe { at.write(attached) };
@@ -331,20 +304,14 @@ fn pid_namespace() -> u64 {
 
 fn fill(attached: &'static Attached, from: &Modules<'_>) {
     let header = attached.header();
-    let header_at = core::ptr::from_ref(header).cast_mut();
+    let mut identity = header.identity.load();
     let mut buffer = [0u8; 4096];
     let exe = os::readlink(c"/proc/self/exe", &mut buffer).unwrap_or(0);
-    let place = attached.put_string(buffer.get(..exe).unwrap_or_default()).unwrap_or_default();
-    // SAFETY: the file is not yet visible to the drain, and no other thread knows it: plain fields may be
-    // written.
-    unsafe { (&raw mut (*header_at).exe).write(place) };
+    identity.exe = attached.put_string(buffer.get(..exe).unwrap_or_default()).unwrap_or_default();
     let directory = os::readlink(c"/proc/self/cwd", &mut buffer).unwrap_or(0);
-    let place = attached.put_string(buffer.get(..directory).unwrap_or_default()).unwrap_or_default();
-    // SAFETY: the file is not yet visible to the drain, and no other thread knows it: plain fields may be
-    // written.
-    unsafe { (&raw mut (*header_at).directory).write(place) };
+    identity.directory = attached.put_string(buffer.get(..directory).unwrap_or_default()).unwrap_or_default();
     if let Ok(fd) = os::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
-        let start = header.string_len.load(Relaxed);
+        let start = header.modules.string_len.load(Relaxed);
         let mut total = 0;
         while total < CMDLINE_BYTES {
             let len = os::read_full(&fd, &mut buffer);
@@ -353,17 +320,16 @@ fn fill(attached: &'static Attached, from: &Modules<'_>) {
             }
             total += len;
         }
-        // SAFETY: the file is not yet visible to the drain, and no other thread knows it: plain fields may be
-        // written.
-        unsafe { (&raw mut (*header_at).cmdline).write([start, total as u32]) };
+        identity.cmdline = [start, total as u32];
     }
+    header.identity.store(identity);
     match from {
         Modules::Loader(permanent) => modules::write_initial(attached, *permanent),
         Modules::Copy(parent) => copy_modules(attached, parent),
         Modules::Drain => {
             // Table 0 is empty, and its count, which must be populated, says so.
             attached.room_in_table(0);
-            attached.header().maps_dirty.store(1, Release);
+            attached.header().modules.maps_dirty.store(1, Release);
         }
     }
 }
@@ -371,41 +337,37 @@ fn fill(attached: &'static Attached, from: &Modules<'_>) {
 /// Copies the parent's log and its active table: a forked child has the same mappings.
 fn copy_modules(attached: &Attached, parent: &Attached) {
     let mut count = 0;
-    for module in modules::log(parent).iter().take(INIT_MODULES) {
-        let mut module = *module;
+    for (module, to) in modules::log(parent).iter().zip(attached.init_modules()) {
+        let mut module = module.load();
         let Some(place) = attached.put_string(parent.string(module.path)) else { break };
         module.path = place;
         if !attached.room_in_log(count as usize) {
             break;
         }
-        // SAFETY: inside the area and populated; the entry is read only after the count includes it.
-        unsafe { attached.init_modules().add(count as usize).write(module) };
+        to.store(module);
         count += 1;
     }
-    attached.header().init_modules.store(count, Release);
+    attached.header().modules.init_modules.store(count, Release);
+    let own = attached.own_table();
     loop {
-        let generation = parent.header().modules_gen.load(Acquire);
-        // SAFETY: the parent's tables are still mapped in the child.
-        let from = unsafe { parent.tables().add(generation as usize % MODULE_TABLES) };
-        // SAFETY: an atomic of that table.
-        let count = unsafe { (*from).count.load(Acquire) } as usize;
-        if !attached.room_in_table(count) {
+        let generation = parent.header().modules.generation.load(Acquire);
+        let from = select(parent.state.tables, generation);
+        let count = from.count.load(Acquire);
+        if !attached.room_in_table(count as usize) {
             break;
         }
-        // SAFETY: only this process writes table 0 of the new file until it is published; it is populated and
-        // lies in another mapping.
-        unsafe {
-            core::ptr::copy_nonoverlapping(from.cast::<u8>(), attached.tables().cast(), table_bytes(count));
+        for (to, from) in own.entries.iter().zip(&from.entries).take(count as usize) {
+            to.store(from.load());
         }
+        own.count.store(count, Relaxed);
         // The drain never rewrites the active table, nor the one before it.
-        let now = parent.header().modules_gen.load(Acquire);
+        let now = parent.header().modules.generation.load(Acquire);
         if now.wrapping_sub(generation) < 2 {
             break;
         }
     }
     if attached.room_in_table(0) {
-        // SAFETY: populated, and an atomic of the process's own table.
-        unsafe { (*attached.tables()).generation.store(0, Relaxed) };
+        own.generation.store(0, Relaxed);
     }
-    attached.header().maps_dirty.store(1, Release);
+    attached.header().modules.maps_dirty.store(1, Release);
 }

@@ -11,6 +11,7 @@ use flightline_in_signal::state::cookie::{SIGPROF, SIGTRAP};
 use crate::engines::{self, traced_functions};
 use crate::lifecycle::join::{self, Modules, Refused};
 use crate::lifecycle::{control, exec, fork};
+use crate::os;
 use crate::os::fork_token;
 use crate::session::{self, Attached};
 use crate::signals::{self, command, masks};
@@ -44,7 +45,7 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
         // The Go runtime replaces every handler by raw system calls, and its threads do not have the
         // recorder's thread-local words.
         engines::choose_none(attached);
-        exec::notice(attached, attached.string(attached.header().exe), unrecorded::GO);
+        exec::notice(attached, attached.string(attached.header().identity.load().exe), unrecorded::GO);
         return Ok(());
     }
     engines::choose(attached);
@@ -84,8 +85,7 @@ pub fn wait_for_commands() {
 
 /// Prepares the state that does not depend on a session.
 fn prepare() {
-    // SAFETY: no pointers.
-    let (page, image) = unsafe { (libc::getauxval(libc::AT_PAGESZ), libc::getauxval(libc::AT_SYSINFO_EHDR)) };
+    let (page, image) = (os::auxval(libc::AT_PAGESZ), os::auxval(libc::AT_SYSINFO_EHDR));
     sys::set_page_bytes(if page == 0 { 4096 } else { page as usize });
     // SAFETY: the auxiliary vector gives the vDSO's header, or 0.
     let vdso_clock = unsafe { vdso::clock_gettime(image as *const u8) };
@@ -94,10 +94,7 @@ fn prepare() {
     #[cfg(target_arch = "x86_64")]
     {
         const READS_FS: u64 = 2;
-        // SAFETY: no pointers.
-        flightline_in_signal::os::tls::set_reads_fs(
-            unsafe { libc::getauxval(libc::AT_HWCAP2) } & READS_FS != 0,
-        );
+        flightline_in_signal::os::tls::set_reads_fs(os::auxval(libc::AT_HWCAP2) & READS_FS != 0);
     }
     // The first call maps a page; later calls may be in a handler or in a sandboxed thread.
     fork_token::claim();

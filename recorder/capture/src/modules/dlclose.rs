@@ -5,11 +5,13 @@
 //! during the call, so the drain does not publish a table that it read half-way.
 
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
+use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-use flightline_in_signal::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, module_flags};
+use flightline_in_signal::layout::{ModuleEntry, SharedCell, module_flags};
 use flightline_in_signal::state;
+use flightline_in_signal::unwind::modules::select;
 
 use crate::modules;
 use crate::os::spin::Spin;
@@ -32,7 +34,7 @@ pub unsafe fn dlclose(real: unsafe extern "C" fn(*mut c_void) -> c_int, handle: 
     modules::append_new(attached);
     LOCK.with(|| {
         if DEPTH.fetch_add(1, Relaxed) == 0 {
-            attached.header().dlclose_seq.fetch_add(1, Release);
+            attached.header().modules.dlclose_seq.fetch_add(1, Release);
         }
     });
     each_table(attached, |entry| set_dead(entry, true));
@@ -43,10 +45,10 @@ pub unsafe fn dlclose(real: unsafe extern "C" fn(*mut c_void) -> c_int, handle: 
     state::forget_rules();
     LOCK.with(|| {
         if DEPTH.fetch_sub(1, Relaxed) == 1 {
-            attached.header().dlclose_seq.fetch_add(1, Release);
+            attached.header().modules.dlclose_seq.fetch_add(1, Release);
         }
     });
-    attached.header().maps_dirty.store(1, Release);
+    attached.header().modules.maps_dirty.store(1, Release);
     r
 }
 
@@ -56,40 +58,26 @@ pub fn reset() {
 }
 
 /// Visits all modules that can be unloaded, in the active table and in the one that the drain may write next.
-fn each_table(attached: &Attached, visit: impl Fn(&Entry)) {
-    let generation = attached.header().modules_gen.load(Acquire) as usize;
-    for table in [generation % MODULE_TABLES, generation.wrapping_sub(1) % MODULE_TABLES] {
-        // SAFETY: one of the MODULE_TABLES tables of the mapping.
-        let table = unsafe { attached.tables().add(table) };
-        // SAFETY: the count is an atomic in shared memory.
-        let count = unsafe { (*table).count.load(Acquire) } as usize;
-        for i in 0..count.min(MODULES_PER_TABLE) {
-            // SAFETY: `i` is inside the table.
-            let entry = unsafe { (&raw mut (*table).entries).cast::<ModuleEntry>().add(i) };
-            visit(&Entry(entry));
-        }
+fn each_table(attached: &Attached, visit: impl Fn(&SharedCell<ModuleEntry>)) {
+    let generation = attached.header().modules.generation.load(Acquire);
+    for generation in [generation, generation.wrapping_sub(1)] {
+        let table = select(attached.state.tables, generation);
+        let count = table.count.load(Acquire) as usize;
+        table.entries.iter().take(count).for_each(&visit);
     }
 }
 
-/// An entry in shared memory, which the drain may change too.
-struct Entry(*mut ModuleEntry);
-
-impl Entry {
-    fn flags(&self) -> &AtomicU32 {
-        // SAFETY: an aligned word of the mapping, only touched by atomics on this side.
-        unsafe { AtomicU32::from_ptr(&raw mut (*self.0).flags) }
-    }
-}
-
-fn set_dead(entry: &Entry, dead: bool) {
-    let flags = entry.flags();
-    if flags.load(Relaxed) & module_flags::PERMANENT != 0 {
+fn set_dead(entry: &SharedCell<ModuleEntry>, dead: bool) {
+    // The low half of this word contains the flags. The drain may rewrite the entry at the same time.
+    let word = entry.word::<{ offset_of!(ModuleEntry, flags) }>();
+    const DEAD: u64 = module_flags::DEAD as u64;
+    if word.load(Relaxed) & u64::from(module_flags::PERMANENT) != 0 {
         return;
     }
     if dead {
-        flags.fetch_or(module_flags::DEAD, Release);
+        word.fetch_or(DEAD, Release);
     } else {
-        flags.fetch_and(!module_flags::DEAD, Release);
+        word.fetch_and(!DEAD, Release);
     }
 }
 
@@ -97,10 +85,7 @@ fn set_dead(entry: &Entry, dead: bool) {
 fn revive(attached: &Attached) {
     modules::each_loaded(&mut |start, end| {
         each_table(attached, |entry| {
-            // SAFETY: plain words of the mapping, read whole.
-            let (from, to) = unsafe {
-                ((&raw const (*entry.0).start).read_volatile(), (&raw const (*entry.0).end).read_volatile())
-            };
+            let ModuleEntry { start: from, end: to, .. } = entry.load();
             if start <= from && to <= end {
                 set_dead(entry, false);
             }

@@ -7,9 +7,12 @@ mod start_objects;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use flightline_in_signal::layout::{INIT_MODULES, InitModule, MODULES_PER_TABLE, ModuleEntry, module_flags};
+use flightline_in_signal::layout::{
+    INIT_MODULES, InitModule, ModuleEntry, ModuleTable, SharedCell, module_flags,
+};
 
 use crate::modules::start_objects::StartObjects;
+use crate::os;
 use crate::session::Attached;
 
 /// One executable segment as the loader describes it.
@@ -32,8 +35,7 @@ const PAGE: u64 = 4096;
 
 /// Calls `visit` for every executable segment. Takes the loader's lock: not for handlers, nor for the child of a fork.
 fn scan(at_start: Option<&mut StartObjects>, visit: &mut dyn FnMut(&Loaded<'_>)) {
-    // SAFETY: no pointers.
-    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    let vdso = os::auxval(libc::AT_SYSINFO_EHDR);
     let mut scan = Scan { visit, vdso, first: true, at_start };
     // SAFETY: the callback gets exactly this pointer back, during this call only.
     unsafe { libc::dl_iterate_phdr(Some(on_object), (&raw mut scan).cast()) };
@@ -132,8 +134,7 @@ fn find_note<'a>(mut notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]
 
 /// Returns true if the program was built by the Go toolchain.
 pub fn is_go_program() -> bool {
-    // SAFETY: no pointers.
-    let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
+    let (headers, count) = (os::auxval(libc::AT_PHDR), os::auxval(libc::AT_PHNUM));
     if headers == 0 {
         return false;
     }
@@ -165,7 +166,7 @@ pub fn write_initial(attached: &Attached, starting: bool) {
             module.flags |= module_flags::PERMANENT;
         }
         if first {
-            module.path = [attached.header().exe[0], attached.header().exe[1]];
+            module.path = attached.header().identity.load().exe;
         }
         first = false;
         if let Some(index) = append(attached, module, loaded.path) {
@@ -183,16 +184,20 @@ pub fn append_new(attached: &Attached) {
         let mut module = loaded.module;
         // The loader has no name for the program itself; a process that joined later has not logged it yet.
         if core::mem::take(&mut first) {
-            module.path = attached.header().exe;
+            module.path = attached.header().identity.load().exe;
         }
-        let last = log(attached).iter().rev().find(|m| m.start < module.end && module.start < m.end);
+        let last = log(attached)
+            .iter()
+            .rev()
+            .map(SharedCell::load)
+            .find(|m| m.start < module.end && module.start < m.end);
         let same = |m: &InitModule| {
             m.start == module.start
                 && m.bias == module.bias
                 && m.build_id == module.build_id
                 && (loaded.path.is_empty() || attached.string(m.path) == loaded.path)
         };
-        if !last.is_some_and(same) {
+        if !last.as_ref().is_some_and(same) {
             append(attached, module, loaded.path);
         }
     });
@@ -204,49 +209,42 @@ pub fn each_loaded(visit: &mut dyn FnMut(u64, u64)) {
 }
 
 /// The valid entries of the log.
-pub fn log(attached: &Attached) -> &[InitModule] {
-    let count = (attached.header().init_modules.load(Acquire) as usize).min(INIT_MODULES);
-    // SAFETY: entries below the published count are written and never change; the area lies in the process's
-    // own mapping.
-    unsafe { core::slice::from_raw_parts(attached.init_modules(), count) }
+pub fn log(attached: &Attached) -> &[SharedCell<InitModule>] {
+    let count = (attached.header().modules.init_modules.load(Acquire) as usize).min(INIT_MODULES);
+    attached.init_modules().get(..count).unwrap_or_default()
 }
 
 fn append(attached: &Attached, mut module: InitModule, path: &[u8]) -> Option<u32> {
     attached.log_lock.with(|| {
-        let header = attached.header();
-        let index = header.init_modules.load(Relaxed);
-        if index as usize >= INIT_MODULES || !attached.room_in_log(index as usize) {
+        let count = &attached.header().modules.init_modules;
+        let index = count.load(Relaxed);
+        let entry = attached.init_modules().get(index as usize)?;
+        if !attached.room_in_log(index as usize) {
             return None;
         }
         if module.path[1] == 0 {
             module.path = attached.put_string(path)?;
         }
-        // SAFETY: the index is inside the area, readers stop at the count, and the lock makes this thread the
-        // only writer.
-        unsafe { attached.init_modules().add(index as usize).write(module) };
-        header.init_modules.store(index + 1, Release);
+        entry.store(module);
+        count.store(index + 1, Release);
         Some(index)
     })
 }
 
 /// Table 0, filled in address order before the drain or a handler reads it.
 struct SortedTable<'a> {
-    entries: &'a mut [ModuleEntry],
+    table: &'a ModuleTable,
     count: usize,
     attached: &'a Attached,
 }
 
 impl<'a> SortedTable<'a> {
     fn new(attached: &'a Attached) -> Self {
-        // SAFETY: table 0 is the program's to write until the process file is renamed into place.
-        let entries = unsafe {
-            core::slice::from_raw_parts_mut((&raw mut (*attached.tables()).entries).cast(), MODULES_PER_TABLE)
-        };
-        SortedTable { entries, count: 0, attached }
+        SortedTable { table: attached.own_table(), count: 0, attached }
     }
 
     fn insert(&mut self, module: &InitModule, path_id: u32) {
-        let full = self.count >= self.entries.len() || !self.attached.room_in_table(self.count + 1);
+        let full = self.count >= self.table.entries.len() || !self.attached.room_in_table(self.count + 1);
         if full || module.start >= module.end {
             return;
         }
@@ -261,31 +259,30 @@ impl<'a> SortedTable<'a> {
             path_id,
             eh_readable_start: module.eh_readable_start,
         };
-        let at =
-            self.entries.iter().take(self.count).position(|e| e.start > entry.start).unwrap_or(self.count);
-        let before_ends = at.checked_sub(1).and_then(|i| self.entries.get(i)).map_or(0, |e| e.end);
-        let after_starts = self.entries.get(at).filter(|_| at < self.count).map_or(u64::MAX, |e| e.start);
+        let entries = self.table.entries.get(..=self.count).unwrap_or_default();
+        let known = |i: usize| entries.get(i).filter(|_| i < self.count).map(SharedCell::load);
+        let at = (0..self.count).find(|i| known(*i).is_some_and(|e| e.start > entry.start));
+        let at = at.unwrap_or(self.count);
+        let before_ends = at.checked_sub(1).and_then(known).map_or(0, |e| e.end);
+        let after_starts = known(at).map_or(u64::MAX, |e| e.start);
         if before_ends > entry.start || after_starts < entry.end {
             return;
         }
-        if let Some(tail) = self.entries.get_mut(at..=self.count) {
-            tail.rotate_right(1);
-            if let Some(slot) = tail.first_mut() {
-                *slot = entry;
-                self.count += 1;
-            }
+        let mut moved = entry;
+        for slot in entries.iter().skip(at) {
+            let next = slot.load();
+            slot.store(moved);
+            moved = next;
         }
+        self.count += 1;
     }
 
     fn finish(self) {
         if !self.attached.room_in_table(self.count) {
             return;
         }
-        // SAFETY: table 0 is only written by the program until the process file is renamed into place; the
-        // count and generation are its atomics.
-        let table = unsafe { &*self.attached.tables() };
-        table.generation.store(0, Relaxed);
-        table.count.store(self.count as u32, Release);
+        self.table.generation.store(0, Relaxed);
+        self.table.count.store(self.count as u32, Release);
     }
 }
 

@@ -28,9 +28,7 @@ struct Dynamic {
 impl StartObjects {
     /// None found yet.
     pub fn new() -> StartObjects {
-        // SAFETY: no pointers.
-        let loader = unsafe { libc::getauxval(libc::AT_BASE) };
-        StartObjects { objects: [None; MAX_OBJECTS], count: 0, loader }
+        StartObjects { objects: [None; MAX_OBJECTS], count: 0, loader: os::auxval(libc::AT_BASE) }
     }
 
     /// Addresses in objects that are certainly start objects: the loader and the recorder's own.

@@ -197,21 +197,34 @@ pub fn advise(address: usize, bytes: usize, advice: c_int) -> bool {
 
 /// Returns true if real and effective ids differ: the loader of an executed program then ignores `LD_PRELOAD`.
 pub fn has_two_ids() -> bool {
-    // SAFETY: no pointers.
-    let id = |number: libc::c_long| unsafe { sys::call(number as usize, [0; 6]) };
-    id(libc::SYS_getuid) != id(libc::SYS_geteuid) || id(libc::SYS_getgid) != id(libc::SYS_getegid)
+    id(libc::SYS_getuid) != euid() || id(libc::SYS_getgid) != egid()
 }
 
 /// Effective user id.
 pub fn euid() -> u32 {
-    // SAFETY: no pointers.
-    unsafe { sys::call(libc::SYS_geteuid as usize, [0; 6]) as u32 }
+    id(libc::SYS_geteuid)
+}
+
+/// Effective group id.
+pub fn egid() -> u32 {
+    id(libc::SYS_getegid)
 }
 
 /// Parent process id.
 pub fn ppid() -> u32 {
-    // SAFETY: no pointers.
-    unsafe { sys::call(libc::SYS_getppid as usize, [0; 6]) as u32 }
+    id(libc::SYS_getppid)
+}
+
+/// Makes one of the system calls that return an id.
+fn id(number: libc::c_long) -> u32 {
+    // SAFETY: these calls have no arguments and change nothing.
+    unsafe { sys::call(number as usize, [0; 6]) as u32 }
+}
+
+/// Value of an entry of the auxiliary vector, 0 if there is none.
+pub fn auxval(entry: libc::c_ulong) -> u64 {
+    // SAFETY: the function has no pointer arguments, and only reads the process's own vector.
+    unsafe { libc::getauxval(entry) }
 }
 
 /// The calling thread's name (`comm`).

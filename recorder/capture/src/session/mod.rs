@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use flightline_in_signal::layout::{
-    InitModule, MODULES_PER_TABLE, ModuleEntry, ModuleTable, ProcHeader, ProcLayout, SESSION_FILE,
-    STRING_BYTES, SessionPage, ThreadSlot, session_flags,
+    INIT_MODULES, InitModule, MODULES_PER_TABLE, ModuleEntry, ModuleTable, ProcHeader, ProcLayout, ProcParts,
+    SESSION_FILE, SessionPage, SharedCell, ThreadSlot, session_flags,
 };
 use flightline_in_signal::state::{self, PRIVATE_BYTES, ProcState};
 
@@ -38,7 +38,8 @@ pub struct Attached {
     pub state: ProcState,
     /// Held while the module log or the string area grows.
     pub log_lock: Spin,
-    layout: ProcLayout,
+    /// The process file.
+    parts: ProcParts<'static>,
     mappings: Mappings,
     /// End addresses of the populated parts of the slots, the module log, the strings and table 0.
     present: [AtomicUsize; 4],
@@ -116,24 +117,28 @@ const MORE_SLOTS: usize = 64;
 impl Attached {
     /// Creates the recording of this process, which has file `number` of the session in `dir`.
     /// [`crate::lifecycle::join`] has populated the slots, log, strings and table of the file.
-    pub(crate) fn new(pid: u32, dir: Dir, number: u64, state: ProcState, mappings: Mappings) -> Attached {
-        let file_at = |offset: u64| mappings.file.at + offset as usize;
-        let layout = ProcLayout::new(state.header.thread_slots, state.header.ring_bytes);
+    pub(crate) fn new(
+        dir: Dir,
+        number: u64,
+        state: ProcState,
+        parts: ProcParts<'static>,
+        mappings: Mappings,
+    ) -> Attached {
         let first_slots = FIRST_SLOTS * size_of::<ThreadSlot>();
         let present = [
-            AtomicUsize::new(file_at(layout.threads) + first_slots),
-            AtomicUsize::new(file_at(layout.init_modules)),
-            AtomicUsize::new(file_at(layout.strings)),
-            AtomicUsize::new(file_at(layout.modules)),
+            AtomicUsize::new(parts.slots.as_ptr() as usize + first_slots),
+            AtomicUsize::new(parts.init_modules.as_ptr() as usize),
+            AtomicUsize::new(parts.strings.as_ptr() as usize),
+            AtomicUsize::new(parts.tables.as_ptr() as usize),
         ];
         Attached {
-            pid,
+            pid: state.pid,
             process: fork_token::this_process(),
             dir,
             number,
             state,
             log_lock: Spin::new(),
-            layout,
+            parts,
             mappings,
             present,
             registered: AtomicUsize::new(0),
@@ -157,53 +162,54 @@ impl Attached {
 
     /// Returns true if children are recorded too.
     pub fn follows(&self) -> bool {
-        self.session().flags & session_flags::FOLLOW != 0
+        self.state.fixed.flags & session_flags::FOLLOW != 0
     }
 
     /// Length of a process file of this session.
     pub fn file_bytes(&self) -> u64 {
-        self.layout.end
+        ProcLayout::new(self.state.fixed.thread_slots, self.state.fixed.ring_bytes).end
     }
 
-    /// First module table.
-    pub fn tables(&self) -> *mut ModuleTable {
-        (self.mappings.file.at + self.layout.modules as usize) as *mut ModuleTable
+    /// Table 0, which only this process writes until the process file gets its name.
+    pub fn own_table(&self) -> &ModuleTable {
+        let [own, ..] = self.parts.tables;
+        own
     }
 
-    /// First entry of the module log.
-    pub fn init_modules(&self) -> *mut InitModule {
-        (self.mappings.file.at + self.layout.init_modules as usize) as *mut InitModule
+    /// The module log, see [`Attached::room_in_log`].
+    pub fn init_modules(&self) -> &[SharedCell<InitModule>; INIT_MODULES] {
+        self.parts.init_modules
     }
 
     /// Appends to the string area. Returns offset and length, `None` if it is full. The caller holds
     /// `log_lock` or is the only user.
     pub fn put_string(&self, text: &[u8]) -> Option<[u32; 2]> {
-        let header = self.header();
+        let strings = self.parts.strings;
         let len = u32::try_from(text.len()).ok()?;
-        let at = header
-            .string_len
+        let used = &self.header().modules.string_len;
+        let at = used
             .fetch_update(AcqRel, Relaxed, |used| {
-                used.checked_add(len).filter(|end| *end <= STRING_BYTES as u32)
+                used.checked_add(len).filter(|end| *end as usize <= strings.len())
             })
             .ok()?;
-        let to = (self.mappings.file.at + self.layout.strings as usize + at as usize) as *mut u8;
-        if !self.make_present(Part::Strings, to as usize + len as usize) {
+        let to = strings.get(at as usize..at as usize + text.len())?;
+        if !self.make_present(Part::Strings, to.as_ptr_range().end as usize) {
             return None;
         }
-        // SAFETY: the update above claimed the range, and it is populated.
-        unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
+        for (to, byte) in to.iter().zip(text) {
+            to.store(*byte, Relaxed);
+        }
         Some([at, len])
     }
 
     /// Returns a string of [`Attached::put_string`].
     pub fn string(&self, place: [u32; 2]) -> &[u8] {
-        let [at, len] = place;
-        if at.checked_add(len).is_none_or(|end| end > STRING_BYTES as u32) {
+        let [at, len] = place.map(|word| word as usize);
+        let Some(text) = at.checked_add(len).and_then(|end| self.parts.strings.get(at..end)) else {
             return &[];
-        }
-        let from = (self.mappings.file.at + self.layout.strings as usize + at as usize) as *const u8;
-        // SAFETY: inside the area; written before its place was returned.
-        unsafe { core::slice::from_raw_parts(from, len as usize) }
+        };
+        // SAFETY: these bytes were written before their place was returned, and are not written again.
+        unsafe { core::slice::from_raw_parts(text.as_ptr().cast(), text.len()) }
     }
 
     /// Returns true if the session's directory was removed: its drain ended, or died and was cleaned up.
@@ -221,12 +227,13 @@ impl Attached {
 
     /// Makes room in the module log for entry `index`. Returns false if the file system is full.
     pub fn room_in_log(&self, index: usize) -> bool {
-        self.make_present(Part::Log, self.init_modules() as usize + (index + 1) * size_of::<InitModule>())
+        let log = self.parts.init_modules.as_ptr() as usize;
+        self.make_present(Part::Log, log + (index + 1) * size_of::<InitModule>())
     }
 
     /// Makes room in table 0 for `count` entries. Returns false if the file system is full.
     pub fn room_in_table(&self, count: usize) -> bool {
-        self.make_present(Part::Table, self.tables() as usize + table_bytes(count))
+        self.make_present(Part::Table, self.parts.tables.as_ptr() as usize + table_bytes(count))
     }
 
     /// Makes room for one more registration of a thread. Slots are used in ascending order, so never more of
@@ -264,8 +271,8 @@ impl Attached {
             RETAINED_ROWS.keep(rows, READ);
         }
         if RETAINED_PAGE.keep(page, READ_WRITE) {
-            // SAFETY: the range now maps empty memory; zeroed atomics are valid.
-            unsafe { &*(page.at as *const SessionPage) }.stop.store(1, Release);
+            // The page now maps empty memory.
+            self.session().stop.store(1, Release);
         }
         // The addresses in `self` stay valid.
         os::advise(private.at, PRIVATE_BYTES, libc::MADV_DONTNEED);
@@ -290,7 +297,7 @@ impl Attached {
 }
 
 /// Size of a table's head and first entries, in bytes.
-pub(crate) fn table_bytes(count: usize) -> usize {
+fn table_bytes(count: usize) -> usize {
     core::mem::offset_of!(ModuleTable, entries) + count.min(MODULES_PER_TABLE) * size_of::<ModuleEntry>()
 }
 

@@ -8,7 +8,6 @@
 //! No command is sent to a process that does not catch SIGPROF. A program ignores commands while it executes
 //! another image or is in a `vfork`, and after one of its threads has given up system calls.
 
-use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
@@ -16,6 +15,7 @@ use flightline_in_signal::command::LISTENING;
 use flightline_in_signal::layout::LISTENS;
 use flightline_in_signal::os::sys;
 use flightline_in_signal::state::cookie::{self, Cookie, SIGPROF};
+use flightline_in_signal::unwind::interrupted::SignalFrame;
 
 use crate::os::spin::Spin;
 use crate::os::{self, Text};
@@ -144,27 +144,17 @@ impl Drop for Quiet {
 }
 
 /// Returns the command that a signal carries.
-///
-/// # Safety
-/// `info` is the kernel's siginfo.
-unsafe fn parse(signo: c_int, info: *const c_void) -> Option<u32> {
-    // SAFETY: si_code is the third int.
-    let code = unsafe { info.cast::<c_int>().add(2).read() };
-    if (signo, code) != (SIGPROF, libc::SI_QUEUE) {
+fn parse(frame: SignalFrame<'_>) -> Option<u32> {
+    if (frame.signal(), frame.code()) != (SIGPROF, libc::SI_QUEUE) {
         return None;
     }
-    // SAFETY: the queued value is the eight bytes at offset 24.
-    let cookie = Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })?;
+    let cookie = Cookie::unpack(frame.value())?;
     (cookie.source == cookie::FROM_CONTROL).then_some(cookie.slot)
 }
 
 /// Executes the command of a signal, if it has one. Called in a handler, with every signal blocked.
-///
-/// # Safety
-/// `info` is the kernel's siginfo.
-pub unsafe fn on_signal(signo: c_int, info: *const c_void) -> bool {
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
-    let Some(command) = (unsafe { parse(signo, info) }) else { return false };
+pub fn on_signal(frame: SignalFrame<'_>) -> bool {
+    let Some(command) = parse(frame) else { return false };
     let stack = STACK.load(Acquire);
     if stack == 0 || DEAF.load(Acquire) || sandbox::applies() || PID.load(Relaxed) != sys::getpid() {
         return true;

@@ -136,22 +136,14 @@ pub fn watched() -> KernelSet {
 
 /// The action to install before a disposition of the program: if it is a handler, with the program's mask and
 /// flags.
-fn front(program: &Disposition) -> libc::sigaction {
+fn front(program: &Disposition) -> Action {
     let ours = entry_address();
-    to_c(&if is_function(program.handler) {
+    Action::new(&if is_function(program.handler) {
         Disposition { handler: ours, flags: program.flags | libc::SA_SIGINFO, ..*program }
     } else {
         let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         Disposition { handler: ours, flags, mask: !0, restorer: 0 }
     })
-}
-
-/// Returns the kernel's disposition, or `None` for a signal that does not exist.
-pub(super) fn installed(signo: c_int) -> Option<Disposition> {
-    // SAFETY: all-zero is a valid structure.
-    let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only reads the disposition.
-    (unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) } == 0).then(|| from_c(&now))
 }
 
 /// Returns the program's disposition, if the recorder's handler is installed before it.
@@ -162,7 +154,7 @@ pub fn disposition(signo: c_int) -> Option<Disposition> {
 
 /// Installs handlers before the dispositions of this process, if the session enables last samples.
 pub fn apply(attached: &Attached) {
-    if attached.session().flags & session_flags::FATAL_SIGNALS == 0 || watched() != 0 {
+    if attached.state.fixed.flags & session_flags::FATAL_SIGNALS == 0 || watched() != 0 {
         return;
     }
     install();
@@ -178,9 +170,7 @@ fn install() {
                 };
                 if program.handler != libc::SIG_IGN {
                     shadow.store(program);
-                    let ours = front(&program);
-                    // SAFETY: the entry only needs the data that was stored before.
-                    unsafe { real::sigaction(*signo, &raw const ours, core::ptr::null_mut()) };
+                    front(&program).install(*signo);
                 }
             }
         });
@@ -196,9 +186,7 @@ pub fn uninstall() {
         CHANGES.with(|| {
             for (signo, shadow) in FATAL.iter().zip(&FRONTS) {
                 if installed(*signo).is_some_and(|now| now.handler == entry_address()) {
-                    let program = to_c(&shadow.load());
-                    // SAFETY: the program's own disposition.
-                    unsafe { real::sigaction(*signo, &raw const program, core::ptr::null_mut()) };
+                    Action::new(&shadow.load()).install(*signo);
                 }
                 WATCHED.fetch_and(!bit(*signo), AcqRel);
             }
@@ -231,13 +219,12 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
                 // The program restores a disposition that it read from the kernel.
                 let new = if new.handler == entry_address() { shadow.load() } else { new };
                 let action = if borrowed || new.handler == libc::SIG_IGN {
-                    to_c(&new)
+                    Action::new(&new)
                 } else {
                     shadow.store(new);
                     front(&new)
                 };
-                // SAFETY: the program's own disposition, or the recorder's handler before it.
-                if unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) } != 0 {
+                if !action.install(signo) {
                     return None;
                 }
             }
@@ -245,46 +232,42 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
         })
     });
     let Some(before) = done else { return -1 };
-    if !old.is_null() {
-        // SAFETY: the caller guarantees that it is valid for writes.
-        unsafe { old.write(to_c(&before)) };
-    }
+    // SAFETY: the caller guarantees null or memory that is valid for writes.
+    unsafe { write_previous(old, &before) };
     0
 }
 
 /// Called by the entry with the handler's arguments. Returns the program's handler to continue with, 0 if
 /// there is none.
 unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_void) -> usize {
+    // SAFETY: the entry passes the handler's arguments, which stay valid until the handler returns.
+    let Some(frame) = (unsafe { SignalFrame::new(signo, info, context) }) else { return 0 };
     let Some(shadow) = front_for_signal(signo) else { return 0 };
     let program = shadow.load();
     if !tls::is_here() {
         if !is_function(program.handler) {
-            foreign::default_action(signo, info, context);
+            foreign::default_action(frame);
             return 0;
         }
         return program.handler;
     }
     if !is_function(program.handler) {
         // The kernel ignores a signal to the first process of a container if it has no handler.
-        if signal_code(info) <= 0 && sys::getpid() == 1 {
+        if frame.code() <= 0 && sys::getpid() == 1 {
             return 0;
         }
-        // SAFETY: the handler's own arguments.
-        unsafe { last_words(signo, info, context) };
-        foreign::die(signo, info, context);
+        last_words(frame);
+        foreign::die(frame);
         return 0;
     }
-    // SAFETY: the handler's own arguments.
-    unsafe { caught(signo, info, context) };
+    caught(frame);
     if program.flags & libc::SA_RESETHAND != 0 {
         // The kernel has reset the recorder's handler together with the program's.
         let default = Disposition { handler: libc::SIG_DFL, ..program };
         shadow::with_all_blocked(|| {
             CHANGES.with(|| {
                 shadow.store(default);
-                let ours = front(&default);
-                // SAFETY: the recorder's own entry.
-                unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) };
+                front(&default).install(signo);
             });
         });
     }
@@ -294,19 +277,14 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
 /// Returns the session if it enables last samples of this process now.
 fn recording_last_samples() -> Option<&'static Attached> {
     session::current().filter(|attached| {
-        let session = attached.session();
-        session.flags & session_flags::FATAL_SIGNALS != 0 && session.stop.load(Acquire) == 0
+        attached.state.fixed.flags & session_flags::FATAL_SIGNALS != 0
+            && attached.session().stop.load(Acquire) == 0
     })
 }
 
 /// Returns the words of [`kind`], and the address of the failed access.
-///
-/// # Safety
-/// `info` is the kernel's siginfo.
-unsafe fn signal_words(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS], u64) {
-    let code = signal_code(info);
-    // SAFETY: the address, or sender and its user, are the eight bytes at offset 16.
-    let word = unsafe { info.cast::<u64>().add(2).read() };
+fn signal_words(frame: SignalFrame<'_>) -> ([u64; kind::WORDS], u64) {
+    let (signo, code, word) = (frame.signal(), frame.code(), frame.address());
     let signal = u64::from(signo as u32) | u64::from(code as u32) << 32;
     // The kernel reports no address of a general protection fault.
     let told = code > 0 && code != SI_KERNEL;
@@ -319,10 +297,7 @@ unsafe fn signal_words(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS]
 const SI_KERNEL: c_int = 0x80;
 
 /// Records a signal for which the program has a handler.
-///
-/// # Safety
-/// The arguments of a signal handler.
-pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c_void) {
+pub(super) fn caught(frame: SignalFrame<'_>) {
     let Some(attached) = recording_last_samples() else { return };
     let now = clock::monotonic_ns();
     let due = DUE.load(Relaxed);
@@ -330,34 +305,27 @@ pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c
     if next > now + BURST * EVERY_NS || DUE.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
         return fatal::pass(&attached.state);
     }
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
-    let (words, fault) = unsafe { signal_words(signo, info) };
+    let (words, fault) = signal_words(frame);
     let old = sys::block_signals();
-    // SAFETY: every signal is blocked, and the caller guarantees that `context` is the kernel's.
-    unsafe { fatal::record(&attached.state, kind::CAUGHT, &words, fault, context) };
+    fatal::record(&attached.state, kind::CAUGHT, &words, fault, frame);
     sys::restore_signals(old);
 }
 
 /// Records a signal that ends the process.
-///
-/// # Safety
-/// The arguments of a signal handler.
-pub(super) unsafe fn last_words(signo: c_int, info: *const c_void, context: *const c_void) {
+pub(super) fn last_words(frame: SignalFrame<'_>) {
     let Some(attached) = recording_last_samples() else { return };
     shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
     let tid = sys::gettid();
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
-    let (words, fault) = unsafe { signal_words(signo, info) };
+    let (words, fault) = signal_words(frame);
     // After the exchange, threads that are sampled by chance answer too.
     let before = ANSWERED.load(Acquire);
-    let dying = u64::from(tid) | u64::from(signo as u32) << 32;
+    let dying = u64::from(tid) | u64::from(frame.signal() as u32) << 32;
     let first = DYING.compare_exchange(0, dying, AcqRel, Relaxed).is_ok();
     if first {
         // Before the sample, so that a reader of the sample finds the map.
         let _ = keep_map(attached);
     }
-    // SAFETY: every signal is blocked, and the caller guarantees that `context` is the kernel's.
-    let told = unsafe { fatal::record(&attached.state, kind::FATAL, &words, fault, context) };
+    let told = fatal::record(&attached.state, kind::FATAL, &words, fault, frame);
     if !first {
         // Two threads at once. The first one ends the process, and it may be waiting for this thread.
         ANSWERED.fetch_add(u32::from(told), Release);
@@ -428,35 +396,28 @@ fn ask(tid: u32) -> bool {
 }
 
 /// Handles a recorder signal in any thread. If the process is dying, takes this thread's last sample and
-/// pauses it until the end. Returns true if the signal had no other purpose.
-///
-/// # Safety
-/// The arguments of a handler, every signal blocked.
-pub(super) unsafe fn on_signal(signo: c_int, info: *const c_void, context: *const c_void) -> bool {
+/// pauses it until the end. Returns true if the signal had no other purpose. Called with every signal blocked.
+pub(super) fn on_signal(frame: SignalFrame<'_>) -> bool {
     let dying = DYING.load(Acquire);
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
-    let asked = signo == SIGPROF && unsafe { is_question(info) };
+    let asked = frame.signal() == SIGPROF && is_question(frame);
     if dying == 0 {
         return asked;
     }
     let tid = dying as u32;
     let Some(attached) = recording_last_samples().filter(|_| tid != sys::gettid()) else { return asked };
     let words = [dying >> 32, 0, u64::from(tid)];
-    // SAFETY: the caller guarantees the arguments of a handler, with every signal blocked.
-    if unsafe { fatal::record(&attached.state, kind::LAST, &words, u64::MAX, context) } {
+    if fatal::record(&attached.state, kind::LAST, &words, u64::MAX, frame) {
         ANSWERED.fetch_add(1, Release);
     }
     stand();
     asked
 }
 
-/// # Safety
-/// `info` is the kernel's siginfo.
-unsafe fn is_question(info: *const c_void) -> bool {
-    // SAFETY: the queued value is the eight bytes at offset 24.
-    let value = || Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() });
-    signal_code(info) == libc::SI_QUEUE
-        && value().is_some_and(|c| c.source == cookie::FROM_CONTROL && c.slot == LAST_SAMPLE)
+/// Returns true if the dying thread requests a last sample with this signal.
+fn is_question(frame: SignalFrame<'_>) -> bool {
+    frame.code() == libc::SI_QUEUE
+        && Cookie::unpack(frame.value())
+            .is_some_and(|c| c.source == cookie::FROM_CONTROL && c.slot == LAST_SAMPLE)
 }
 
 /// Pauses this thread, so that no more of the program runs in it, unless the process lives on (the first

@@ -2,12 +2,6 @@
 
 use super::*;
 
-/// `si_code` of a siginfo, after `si_signo` and `si_errno`.
-pub(super) fn signal_code(info: *const c_void) -> c_int {
-    // SAFETY: the kernel's siginfo, 128 bytes.
-    unsafe { info.cast::<c_int>().add(2).read() }
-}
-
 /// Sends a received signal again with all its data, to this thread or (as far as the kernel allows it) to the
 /// process.
 pub(super) fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
@@ -36,98 +30,97 @@ pub(super) fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
 
 /// Called by the recorder's handler for a signal that is not the recorder's. Runs on the handler's stack with
 /// every signal blocked.
-pub(super) unsafe extern "C" fn chain(signo: c_int, info: *mut c_void, context: *mut c_void) {
+pub(super) fn chain(frame: SignalFrame<'_>) {
+    let (signo, code) = (frame.signal(), frame.code());
     let Some(shadow) = shadow_disposition(signo) else { return };
     let program = shadow.load();
-    let code = signal_code(info);
     // The trap of an instruction of the program: the kernel would kill the program if the signal were blocked
     // or ignored.
     let forced = signo == SIGTRAP && code > 0;
     if shadow::shadow() & bit(signo) as usize != 0 {
         if forced {
-            last_words(signo, info, context);
-            die(signo, info, context);
+            last_words(frame);
+            die(frame);
         } else {
-            hold(signo, info, context, code);
+            hold(frame);
         }
         return;
     }
     match program.handler {
         libc::SIG_IGN if !forced => {}
         libc::SIG_IGN | libc::SIG_DFL => {
-            last_words(signo, info, context);
-            die(signo, info, context);
+            last_words(frame);
+            die(frame);
         }
-        _ => run(signo, info, context, shadow, &program),
+        _ => run(frame, shadow, &program),
     }
 }
 
 /// Handles a signal in a thread without thread-local memory of the C library, where the recorder's thread-local words cannot be read.
 /// The program's disposition alone decides, because the thread has no shadow mask.
-///
-/// # Safety
-/// The arguments of the recorder's handler.
 #[cold]
-pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context: *mut c_void) {
-    if is_ours(signo, info) {
-        // SAFETY: the caller guarantees the arguments of the recorder's handler.
-        return unsafe { handler::on_foreign_thread(signo, info) };
+pub(super) fn on_foreign_thread(frame: SignalFrame<'_>) {
+    let (signo, code) = (frame.signal(), frame.code());
+    if is_recorder_signal(signo, code, frame.value()) {
+        return handler::on_foreign_thread(frame);
     }
     let Some(shadow) = shadow_disposition(signo) else { return };
     let program = shadow.load();
-    let forced = signo == SIGTRAP && signal_code(info) > 0;
+    let forced = signo == SIGTRAP && code > 0;
     match program.handler {
         libc::SIG_IGN if !forced => {}
-        libc::SIG_IGN | libc::SIG_DFL => default_action(signo, info, context),
-        handler => {
-            // SAFETY: the caller guarantees the arguments of the recorder's handler.
-            unsafe { interrupt(signo, info, context, &program) };
-            // SAFETY: the program installed this address as a handler of this signal.
-            let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
-            // SAFETY: inside the signal frame.
-            let interrupted = unsafe { *interrupted_mask(context) };
+        libc::SIG_IGN | libc::SIG_DFL => default_action(frame),
+        _ => {
+            interrupt(frame, &program);
             let own = if program.flags & libc::SA_NODEFER == 0 { bit(signo) } else { 0 };
-            shadow::kernel_mask(libc::SIG_SETMASK, Some(interrupted | program.mask | own));
-            // SAFETY: the program installed this function as a handler of this signal, and gets the signal's
-            // own arguments.
-            unsafe { handler(signo, info, context) };
+            shadow::kernel_mask(libc::SIG_SETMASK, Some(interrupted_mask(frame) | program.mask | own));
+            call(frame, &program);
         }
     }
 }
 
 /// Returns the mask that is restored when the handler returns.
-pub(super) fn interrupted_mask(context: *mut c_void) -> *mut KernelSet {
-    let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: a field of the kernel's ucontext; its set of 64 signals is the start of the C library's.
-    unsafe { (&raw mut (*context).uc_sigmask).cast() }
+pub(super) fn interrupted_mask(frame: SignalFrame<'_>) -> KernelSet {
+    // SAFETY: inside the frame of a handler that runs.
+    unsafe { mask_in(frame).read() }
+}
+
+/// Changes the mask that is restored when the handler returns.
+pub(super) fn set_interrupted_mask(frame: SignalFrame<'_>, mask: KernelSet) {
+    // SAFETY: inside the frame of a handler that runs, and no code holds a reference to it.
+    unsafe { mask_in(frame).write(mask) };
+}
+
+fn mask_in(frame: SignalFrame<'_>) -> *mut KernelSet {
+    // The kernel's set of 64 signals is the start of the C library's.
+    frame.context().wrapping_byte_add(core::mem::offset_of!(libc::ucontext_t, uc_sigmask)).cast()
 }
 
 /// Executes the default action, as if no handler were installed.
-pub(super) fn die(signo: c_int, info: *mut c_void, context: *mut c_void) {
-    if owned() & bit(signo) != 0 {
+pub(super) fn die(frame: SignalFrame<'_>) {
+    if owned() & bit(frame.signal()) != 0 {
         // The kernel queues one pending signal of each number: the parent could see the siginfo of a sampling
         // signal as the cause of death.
         masks::disarm_held();
     }
-    default_action(signo, info, context);
+    default_action(frame);
 }
 
 /// Lets the kernel execute the default action. Uses no thread-local memory.
-pub(super) fn default_action(signo: c_int, info: *mut c_void, context: *mut c_void) {
+pub(super) fn default_action(frame: SignalFrame<'_>) {
+    let signo = frame.signal();
     set_kernel_handler(signo, libc::SIG_DFL);
-    // SAFETY: inside the signal frame.
-    unsafe { *interrupted_mask(context) &= !bit(signo) };
-    send_again(signo, info, false);
+    set_interrupted_mask(frame, interrupted_mask(frame) & !bit(signo));
+    send_again(signo, frame.info(), false);
 }
 
 /// Holds a signal that the program blocked and waits for elsewhere: really blocks it and makes it pending.
-fn hold(signo: c_int, info: *mut c_void, context: *mut c_void, code: c_int) {
-    let mask = interrupted_mask(context);
-    // SAFETY: inside the signal frame.
-    unsafe { *mask |= bit(signo) };
+fn hold(frame: SignalFrame<'_>) {
+    let signo = frame.signal();
+    set_interrupted_mask(frame, interrupted_mask(frame) | bit(signo));
     masks::disarm_held();
     HOLDS.fetch_add(1, Release);
-    send_again(signo, info, code != libc::SI_TKILL);
+    send_again(signo, frame.info(), frame.code() != libc::SI_TKILL);
 }
 
 static HOLDS: AtomicU32 = AtomicU32::new(0);
@@ -141,47 +134,46 @@ pub fn holds() -> u32 {
 type Handler = unsafe extern "C" fn(c_int, *mut c_void, *mut c_void);
 
 /// Records last samples for a trap, which means an error. SIGPROF is a request to end.
-fn last_words(signo: c_int, info: *mut c_void, context: *mut c_void) {
-    if signo == SIGTRAP {
-        // SAFETY: the arguments of the recorder's handler.
-        unsafe { fatal::last_words(signo, info, context) };
+fn last_words(frame: SignalFrame<'_>) {
+    if frame.signal() == SIGTRAP {
+        fatal::last_words(frame);
     }
 }
 
 /// Ends the interrupted system call if the program's handler does, see [`restart`].
-///
-/// # Safety
-/// The arguments of the recorder's handler.
-unsafe fn interrupt(signo: c_int, info: *mut c_void, context: *mut c_void, program: &Disposition) {
+fn interrupt(frame: SignalFrame<'_>, program: &Disposition) {
     // An instruction that traps interrupts no system call.
-    let trapped = signo == SIGTRAP && signal_code(info) > 0;
+    let trapped = frame.signal() == SIGTRAP && frame.code() > 0;
     if program.flags & libc::SA_RESTART == 0 && !trapped {
-        // SAFETY: the caller guarantees that `context` is a signal frame.
-        unsafe { restart::interrupt(context) };
+        restart::interrupt(frame);
     }
 }
 
+/// Calls the program's handler of this signal, which may leave by longjmp.
+fn call(frame: SignalFrame<'_>, program: &Disposition) {
+    // SAFETY: the program installed this address as a handler of this signal: callers have excluded the
+    // default action and ignored signals.
+    let handler = unsafe { core::mem::transmute::<usize, Handler>(program.handler) };
+    // SAFETY: the handler gets the signal's own arguments, as the kernel would pass them.
+    unsafe { handler(frame.signal(), frame.info(), frame.context()) };
+}
+
 /// Runs the program's handler in the same way as the kernel would.
-fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, program: &Disposition) {
+fn run(frame: SignalFrame<'_>, shadow: &Shadow, program: &Disposition) {
+    let signo = frame.signal();
     if signo == SIGTRAP {
-        // SAFETY: the arguments of the recorder's handler.
-        unsafe { fatal::caught(signo, info, context) };
+        fatal::caught(frame);
     }
     if program.flags & libc::SA_RESETHAND != 0 {
         CHANGES.with(|| shadow.store(Disposition { handler: libc::SIG_DFL, ..*program }));
     }
-    // SAFETY: the frame of this signal.
-    unsafe { interrupt(signo, info, context, program) };
-    // SAFETY: inside the signal frame.
-    let interrupted = unsafe { *interrupted_mask(context) };
-    let mut mask = interrupted | (program.mask & !strippable());
+    interrupt(frame, program);
+    let mut mask = interrupted_mask(frame) | (program.mask & !strippable());
     if program.flags & libc::SA_NODEFER == 0 {
         mask |= bit(signo);
     }
     #[cfg(target_arch = "x86_64")]
-    if program.flags & libc::SA_ONSTACK == 0
-        && relocate::move_frame(signo, info, context, program.handler, mask)
-    {
+    if program.flags & libc::SA_ONSTACK == 0 && relocate::move_frame(frame, program.handler, mask) {
         return;
     }
     // A recorder signal that is pending while the program's handler runs would absorb one that the handler
@@ -189,14 +181,10 @@ fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, p
     if mask & masks::used() != 0 {
         masks::disarm_held();
     }
-    // SAFETY: the program installed this address as a handler of this signal.
-    let handler = unsafe { core::mem::transmute::<usize, Handler>(program.handler) };
     shadow::kernel_mask(libc::SIG_SETMASK, Some(mask));
-    // SAFETY: the program installed this function as a handler of this signal. It may leave by longjmp: then
-    // the thread is armed again at its next change of the mask.
-    unsafe { handler(signo, info, context) };
-    // SAFETY: inside the signal frame.
-    if shadow::shadow() & shadow::HELD != 0 && unsafe { *interrupted_mask(context) } & owned() == 0 {
+    // If the handler leaves by longjmp, the thread is armed again at its next change of the mask.
+    call(frame, program);
+    if shadow::shadow() & shadow::HELD != 0 && interrupted_mask(frame) & owned() == 0 {
         shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
         masks::rearm();
     }

@@ -168,7 +168,7 @@ fn follow(ours: KernelSet) {
 /// Signals that the calling thread's engine sends.
 pub fn used() -> KernelSet {
     let Some(slot) = slots::current() else { return 0 };
-    let mut traps = core::iter::once(&slot.engine_handle).chain(&slot.event_handles);
+    let mut traps = core::iter::once(&slot.engine.handle).chain(&slot.events.handles);
     let trap = if traps.any(|handle| handle.load(Relaxed) != 0) { bit(cookie::SIGTRAP) } else { 0 };
     let prof = if engine::uses_timer(slot) { bit(cookie::SIGPROF) } else { 0 };
     trap | prof
@@ -214,7 +214,7 @@ pub fn count_blocked(slot: &ThreadSlot) {
         }
     }
     let now = clock::thread_cpu_ns();
-    let last = slot.last_cpu_ns.swap(now, Relaxed);
+    let last = slot.ledger.last_cpu_ns.swap(now, Relaxed);
     slots::count_loss(slot, loss::BLOCKED, now.saturating_sub(last));
 }
 

@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use flightline_in_signal::handler;
 use flightline_in_signal::os::{sys, tls};
 use flightline_in_signal::state::cookie::{Cookie, SIGPROF, SIGTRAP};
+use flightline_in_signal::unwind::interrupted::SignalFrame;
 
 use crate::os::spin::Spin;
 use crate::os::{self, fork_token, real};
@@ -32,7 +33,7 @@ mod relocate;
 mod restart;
 
 pub use foreign::holds;
-use foreign::{chain, interrupted_mask, send_again, signal_code};
+use foreign::{chain, interrupted_mask, send_again};
 
 /// The program's disposition of one of the recorder's signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,17 +136,37 @@ fn is_function(handler: usize) -> bool {
     handler != libc::SIG_DFL && handler != libc::SIG_IGN
 }
 
-/// The recorder's handler, as it is installed. It always restarts system calls, because a sample must not end one.
-/// [`restart::interrupt`] ends them for the program's own signals.
-fn our_action() -> libc::sigaction {
-    // SAFETY: all-zero is a valid structure.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = entry as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // All 64 signals, including those that the C library reserves and sigfillset omits. SAFETY: the first
-    // word of a local set.
-    unsafe { (&raw mut action.sa_mask).cast::<u64>().write(!0) };
-    action
+/// An action that may be installed: the recorder's handler, or a disposition that the program or the kernel had.
+#[derive(Clone, Copy)]
+struct Action(libc::sigaction);
+
+impl Action {
+    fn new(d: &Disposition) -> Action {
+        // SAFETY: all-zero is a valid structure.
+        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+        action.sa_sigaction = d.handler;
+        action.sa_flags = d.flags;
+        // SAFETY: the first word of a local set.
+        unsafe { (&raw mut action.sa_mask).cast::<u64>().write(d.mask) };
+        // SAFETY: null or the address of a function of this type, set by the program or libc.
+        action.sa_restorer = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(d.restorer) };
+        Action(action)
+    }
+
+    /// The recorder's handler, as it is installed. It always restarts system calls, because a sample must not
+    /// end one. [`restart::interrupt`] ends them for the program's own signals.
+    fn ours() -> Action {
+        let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // All 64 signals, including those that the C library reserves and sigfillset omits.
+        Action::new(&Disposition { handler: entry as *const () as usize, flags, mask: !0, restorer: 0 })
+    }
+
+    /// Installs it with the C library's function. Returns false if the signal does not exist.
+    fn install(&self, signo: c_int) -> bool {
+        // SAFETY: a valid structure with a handler of the program, or the recorder's, which may run at any time:
+        // it only needs the data that `attach` installed, and does nothing before.
+        unsafe { real::sigaction(signo, &raw const self.0, core::ptr::null_mut()) == 0 }
+    }
 }
 
 fn from_c(action: &libc::sigaction) -> Disposition {
@@ -158,16 +179,23 @@ fn from_c(action: &libc::sigaction) -> Disposition {
     }
 }
 
-fn to_c(d: &Disposition) -> libc::sigaction {
+/// Returns the kernel's disposition, or `None` for a signal that does not exist.
+fn installed(signo: c_int) -> Option<Disposition> {
     // SAFETY: all-zero is a valid structure.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = d.handler;
-    action.sa_flags = d.flags;
-    // SAFETY: the first word of a local set.
-    unsafe { (&raw mut action.sa_mask).cast::<u64>().write(d.mask) };
-    // SAFETY: null or the address of a function of this type, set by the program or libc.
-    action.sa_restorer = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(d.restorer) };
-    action
+    let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: only reads the disposition.
+    (unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) } == 0).then(|| from_c(&now))
+}
+
+/// Writes the previous disposition to the memory that a caller of `sigaction` passed for it.
+///
+/// # Safety
+/// `old` is null or valid for writes.
+unsafe fn write_previous(old: *mut libc::sigaction, before: &Disposition) {
+    if !old.is_null() {
+        // SAFETY: the caller guarantees that it is valid for writes.
+        unsafe { old.write(Action::new(before).0) };
+    }
 }
 
 /// Installs the recorder's handler for `signals` (bits), and stores the program's dispositions in the table.
@@ -178,21 +206,12 @@ pub fn install(signals: KernelSet) {
                 if signals & bit(signo) == 0 || owned() & bit(signo) != 0 {
                     continue;
                 }
-                // SAFETY: all-zero is a valid structure.
-                let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
-                // SAFETY: only reads the disposition.
-                if unsafe { real::sigaction(signo, core::ptr::null(), &raw mut old) } != 0 {
-                    continue;
-                }
-                let program = from_c(&old);
+                let Some(program) = installed(signo) else { continue };
                 if let Some(shadow) = shadow_disposition(signo) {
                     shadow.store(program);
                 }
                 OWNED.fetch_or(bit(signo), AcqRel);
-                let ours = our_action();
-                // SAFETY: the recorder's handler may run at any time from here on; it only needs the data
-                // that `attach` installed.
-                if unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) } != 0 {
+                if !Action::ours().install(signo) {
                     OWNED.fetch_and(!bit(signo), AcqRel);
                 }
             }
@@ -208,17 +227,11 @@ pub fn uninstall() {
                 if owned() & bit(signo) == 0 {
                     continue;
                 }
-                // SAFETY: all-zero is a valid structure.
-                let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
-                // SAFETY: only reads the disposition.
-                unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) };
                 // A program that replaced the recorder's handler without the wrappers keeps its own.
-                if now.sa_sigaction == entry as *const () as usize
+                if installed(signo).is_some_and(|now| is_entry(&now))
                     && let Some(shadow) = shadow_disposition(signo)
                 {
-                    let program = to_c(&shadow.load());
-                    // SAFETY: the program's own disposition.
-                    unsafe { real::sigaction(signo, &raw const program, core::ptr::null_mut()) };
+                    Action::new(&shadow.load()).install(signo);
                 }
                 OWNED.fetch_and(!bit(signo), AcqRel);
             }
@@ -252,19 +265,13 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
     // SAFETY: the caller guarantees null or a valid structure.
     let new = unsafe { new.as_ref() }.map(from_c);
     if fork_token::is_borrowed() {
-        let Some(now) = fatal::installed(signo) else { return -1 };
+        let Some(now) = installed(signo) else { return -1 };
         let before = if is_entry(&now) { shadow.load() } else { now };
-        if let Some(new) = new {
-            let action = to_c(&new);
-            // SAFETY: the program's own disposition.
-            if unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) } != 0 {
-                return -1;
-            }
+        if new.is_some_and(|new| !Action::new(&new).install(signo)) {
+            return -1;
         }
-        if !old.is_null() {
-            // SAFETY: the caller guarantees that it is valid for writes.
-            unsafe { old.write(to_c(&before)) };
-        }
+        // SAFETY: the caller guarantees null or memory that is valid for writes.
+        unsafe { write_previous(old, &before) };
         return 0;
     }
     let before = shadow::with_all_blocked(|| {
@@ -276,10 +283,8 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
             before
         })
     });
-    if !old.is_null() {
-        // SAFETY: the caller guarantees that it is valid for writes.
-        unsafe { old.write(to_c(&before)) };
-    }
+    // SAFETY: the caller guarantees null or memory that is valid for writes.
+    unsafe { write_previous(old, &before) };
     0
 }
 
@@ -312,7 +317,7 @@ pub fn bare_for_exec() -> KernelSet {
         // The child of a vfork may have replaced the recorder's handler in the kernel's table; the
         // disposition here is its parent's.
         if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN)
-            && fatal::installed(signo).is_some_and(|now| is_entry(&now))
+            && installed(signo).is_some_and(|now| is_entry(&now))
         {
             set_kernel_handler(signo, libc::SIG_IGN);
         }
@@ -323,23 +328,17 @@ pub fn bare_for_exec() -> KernelSet {
 /// Undoes [`bare_for_exec`].
 pub fn dress_again(mask: KernelSet) {
     for signo in SIGNALS {
-        let ignored =
-            |_: &Disposition| fatal::installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
+        let ignored = |_: &Disposition| installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
         if disposition(signo).filter(|d| d.handler == libc::SIG_IGN).is_some_and(|d| ignored(&d)) {
-            let action = our_action();
-            // SAFETY: the recorder's own handler.
-            unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
+            Action::ours().install(signo);
         }
     }
     shadow::kernel_mask(libc::SIG_SETMASK, Some(mask));
 }
 
+/// Installs `handler`, which is `SIG_DFL` or `SIG_IGN`.
 fn set_kernel_handler(signo: c_int, handler: usize) {
-    // SAFETY: all-zero is a valid structure.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = handler;
-    // SAFETY: SIG_DFL or SIG_IGN.
-    unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
+    Action::new(&Disposition { handler, flags: 0, mask: 0, restorer: 0 }).install(signo);
 }
 
 /// Removes the recorder's signals from the calling thread's queue, so that none is pending when another image
@@ -351,7 +350,8 @@ pub fn swallow_pending() {
         if pending == 0 {
             return;
         }
-        let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // The kernel's siginfo: number, errno, code; the sender; the value at offset 24.
+        let mut info = [0u64; 16];
         let at_once = [0i64; 2];
         let args = [
             (&raw const pending) as usize,
@@ -364,44 +364,46 @@ pub fn swallow_pending() {
         // SAFETY: the kernel reads the set and the timeout, writes one siginfo.
         let Ok(signo) = (unsafe { os::syscall(libc::SYS_rt_sigtimedwait, args) }) else { return };
         let signo = signo as c_int;
-        if !is_ours(signo, info.as_mut_ptr().cast()) {
-            let info = info.as_mut_ptr().cast();
-            send_again(signo, info, signal_code(info) != libc::SI_TKILL);
+        let [_, code, _, value, ..] = info;
+        let code = code as u32 as c_int;
+        if !is_recorder_signal(signo, code, value) {
+            send_again(signo, info.as_ptr().cast(), code != libc::SI_TKILL);
             return;
         }
     }
 }
 
 /// Returns true for a signal that one of the recorder's engines or the drain sent.
-pub fn is_ours(signo: c_int, info: *const c_void) -> bool {
+pub fn is_ours(signo: c_int, info: &libc::siginfo_t) -> bool {
+    // SAFETY: a word inside the structure, which has 128 initialized bytes and is aligned to 8.
+    let value = unsafe { core::ptr::from_ref(info).cast::<u64>().add(VALUE_WORD).read() };
+    is_recorder_signal(signo, info.si_code, value)
+}
+
+/// Index of the event's data and of the timer's or queued value in a siginfo, in words.
+const VALUE_WORD: usize = 3;
+
+fn is_recorder_signal(signo: c_int, code: c_int, value: u64) -> bool {
     const TRAP_PERF: c_int = 6;
-    let code = signal_code(info);
     let by_engine =
         matches!((signo, code), (SIGTRAP, TRAP_PERF) | (SIGPROF, libc::SI_TIMER) | (SIGPROF, libc::SI_QUEUE));
-    // SAFETY: the kernel's siginfo; the event's data and the timer's or queued value are the eight bytes at offset 24.
-    by_engine && Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() }).is_some()
+    by_engine && Cookie::unpack(value).is_some()
 }
 
 /// The handler of both signals.
 unsafe extern "C" fn entry(signo: c_int, info: *mut c_void, context: *mut c_void) {
+    // SAFETY: installed with SA_SIGINFO; `info` and `context` stay valid until this function returns.
+    let Some(frame) = (unsafe { SignalFrame::new(signo, info, context) }) else { return };
     if !tls::is_here() {
-        // SAFETY: installed with SA_SIGINFO and a full mask.
-        return unsafe { foreign::on_foreign_thread(signo, info, context) };
+        return foreign::on_foreign_thread(frame);
     }
-    // SAFETY: installed with SA_SIGINFO and a full mask.
-    if unsafe { fatal::on_signal(signo, info, context) } {
+    if fatal::on_signal(frame) {
         return;
     }
-    // SAFETY: installed with SA_SIGINFO and a full mask.
-    if unsafe { handler::on_signal(signo, info, context) } {
-        // SAFETY: the same context.
-        unsafe { restart::decide_again(context) };
-        // SAFETY: the kernel's siginfo.
-    } else if unsafe { command::on_signal(signo, info) } {
-        // SAFETY: the same context.
-        unsafe { restart::decide_again(context) };
+    // SAFETY: the handler's own arguments; it is installed with a full mask.
+    if unsafe { handler::on_signal(signo, info, context) } || command::on_signal(frame) {
+        restart::decide_again(frame);
     } else {
-        // SAFETY: the same arguments.
-        unsafe { chain(signo, info, context) };
+        chain(frame);
     }
 }

@@ -2,6 +2,7 @@
 //! the alternate one on which the recorder's handler runs. So the signal frame is copied there, and returning
 //! from the recorder's handler enters the program's.
 
+use super::foreign::set_interrupted_mask;
 use super::*;
 
 const INFO_BYTES: usize = 128;
@@ -17,13 +18,8 @@ const CONTEXT_FPREGS: usize = CONTEXT_REGISTERS + 184;
 const FLAG_DIRECTION_TRAP: i64 = 0x400 | 0x100;
 
 /// Returns true if the frame was moved; false if the recorder's handler already runs on the right stack.
-pub fn move_frame(
-    signo: c_int,
-    info: *mut c_void,
-    context: *mut c_void,
-    handler: usize,
-    mask: KernelSet,
-) -> bool {
+pub fn move_frame(signal: SignalFrame<'_>, handler: usize, mask: KernelSet) -> bool {
+    let (info, context) = (signal.info(), signal.context());
     let uc = context.cast::<libc::ucontext_t>();
     // SAFETY: the kernel's frame.
     let (stack, interrupted) =
@@ -61,14 +57,14 @@ pub fn move_frame(
         let registers = &mut (*uc).uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] = handler as i64;
         registers[libc::REG_RSP as usize] = frame as i64;
-        registers[libc::REG_RDI as usize] = i64::from(signo);
+        registers[libc::REG_RDI as usize] = i64::from(signal.signal());
         registers[libc::REG_RSI as usize] = info_to as i64;
         registers[libc::REG_RDX as usize] = context_to as i64;
         registers[libc::REG_RAX as usize] = 0;
         registers[libc::REG_EFL as usize] &= !FLAG_DIRECTION_TRAP;
         context.byte_add(CONTEXT_FPREGS).cast::<usize>().write(0);
-        *interrupted_mask(context) = mask;
     }
+    set_interrupted_mask(signal, mask);
     true
 }
 

@@ -47,13 +47,11 @@ const WAITING: [libc::c_long; 34] = [
 
 /// Returns the call that the interrupted code is about to restart: its number, and a function that sets its
 /// result.
-///
-/// # Safety
-/// `context` is a signal frame's.
 #[cfg(target_arch = "x86_64")]
-unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl FnOnce(i64))> {
+fn waiting(frame: SignalFrame<'_>) -> Option<(libc::c_long, impl FnOnce(i64))> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    // SAFETY: the caller guarantees that `context` is a signal frame.
+    let context = frame.context().cast::<libc::ucontext_t>();
+    // SAFETY: the frame of a handler that runs; no other code accesses its registers while the result lives.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     let at = registers[libc::REG_RIP as usize];
     // The kernel stores the address after the instruction in rcx, and sets the program counter back to the
@@ -73,9 +71,10 @@ unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl 
 }
 
 #[cfg(target_arch = "aarch64")]
-unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl FnOnce(i64))> {
+fn waiting(frame: SignalFrame<'_>) -> Option<(libc::c_long, impl FnOnce(i64))> {
     const SVC: u32 = 0xd400_0001;
-    // SAFETY: the caller guarantees that `context` is a signal frame.
+    let context = frame.context().cast::<libc::ucontext_t>();
+    // SAFETY: the frame of a handler that runs; no other code accesses its registers while the result lives.
     let registers = unsafe { &mut (*context).uc_mcontext };
     // SAFETY: the interrupted instruction is mapped.
     if unsafe { (registers.pc as *const u32).read() } != SVC {
@@ -89,38 +88,25 @@ unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl 
 }
 
 /// Returns the function that sets the result of the system call that the kernel is about to restart, if signals can end that call.
-///
-/// # Safety
-/// `context` is a signal frame's.
-unsafe fn restarted(context: *mut c_void) -> Option<impl FnOnce(i64)> {
-    // SAFETY: the caller guarantees that `context` is a signal frame.
-    let (number, end) = unsafe { waiting(context.cast()) }?;
+fn restarted(frame: SignalFrame<'_>) -> Option<impl FnOnce(i64)> {
+    let (number, end) = waiting(frame)?;
     WAITING.contains(&number).then_some(end)
 }
 
 /// Ends the interrupted call after a signal of the recorder, if the handler of another pending signal would
-/// end it.
-///
-/// # Safety
-/// `context` is the frame of a signal of the recorder, and every signal is blocked.
-pub unsafe fn decide_again(context: *mut c_void) {
-    // SAFETY: the caller guarantees that `context` is a signal frame.
-    let Some(end) = (unsafe { restarted(context) }) else { return };
+/// end it. Called with every signal blocked.
+pub fn decide_again(frame: SignalFrame<'_>) {
+    let Some(end) = restarted(frame) else { return };
     // A pending SIGPROF or SIGTRAP may be the recorder's own. If it is the program's, [`interrupt`] ends the call.
-    // SAFETY: inside the signal frame.
-    let behind = shadow::pending() & !unsafe { *interrupted_mask(context) } & !owned();
+    let behind = shadow::pending() & !interrupted_mask(frame) & !owned();
     if (1..=64).filter(|signo| behind & bit(*signo) != 0).any(interrupts) {
         end(-i64::from(libc::EINTR));
     }
 }
 
 /// Lets the system call that the kernel is about to restart end with `EINTR`.
-///
-/// # Safety
-/// `context` is a signal frame's.
-pub unsafe fn interrupt(context: *mut c_void) {
-    // SAFETY: the caller guarantees that `context` is a signal frame.
-    if let Some(end) = unsafe { restarted(context) } {
+pub fn interrupt(frame: SignalFrame<'_>) {
+    if let Some(end) = restarted(frame) {
         end(-i64::from(libc::EINTR));
     }
 }

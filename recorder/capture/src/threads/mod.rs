@@ -210,8 +210,7 @@ fn own_stack(stack_bytes: usize) -> (u64, u64) {
 /// the stack grow down to its limit.
 fn main_stack() -> (u64, u64) {
     const GUESS: u64 = 64 << 20;
-    // SAFETY: no pointers.
-    let path = unsafe { libc::getauxval(libc::AT_EXECFN) };
+    let path = os::auxval(libc::AT_EXECFN);
     if path == 0 {
         return (0, 0);
     }
@@ -237,7 +236,7 @@ fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
     if attached.room_for_thread() {
         return thread::register(info);
     }
-    attached.header().no_slot.fetch_add(1, Relaxed);
+    attached.header().counters.no_slot.fetch_add(1, Relaxed);
     None
 }
 
@@ -397,18 +396,18 @@ pub fn disarm_all(attached: &Attached) {
 
 /// Arms or disarms all registered threads according to the session page.
 pub fn apply_engines(attached: &Attached) {
-    let wanted = attached.session().engines.load(Acquire);
+    let wanted = attached.session().live.engines.load(Acquire);
     if wanted & engines::CPU == 0 {
         process_timer::disarm(&attached.state);
     }
-    let period = attached.session().period_ns.load(Acquire);
+    let period = attached.session().live.period_ns.load(Acquire);
     let armed = attached.state.private.armed_period_ns.swap(period, Relaxed);
     let other_period = armed != 0 && armed != period;
     if other_period {
         process_timer::disarm(&attached.state);
     }
     for slot in live(attached) {
-        let sampling = slot.stage.load(Relaxed) != stage::IDLE;
+        let sampling = slot.engine.stage.load(Relaxed) != stage::IDLE;
         if wanted == 0 || (sampling && (wanted & engines::CPU == 0 || other_period)) {
             engine::disarm(slot);
         }
@@ -422,7 +421,7 @@ pub fn apply_engines(attached: &Attached) {
 /// Arms all registered threads again, after a failed exec.
 pub fn arm_all(attached: &Attached) {
     for slot in live(attached) {
-        slot.end_cpu_ns.store(0, Relaxed);
+        slot.ledger.end_cpu_ns.store(0, Relaxed);
         let _ = engine::arm(slot);
     }
 }

@@ -1,13 +1,11 @@
 //! Size of the frame that the kernel writes to the stack for a signal.
 
-#[cfg(target_arch = "x86_64")]
 use crate::os;
 
 /// Maximum size of the kernel's signal frame in this process, in bytes.
 pub fn bytes() -> usize {
     const OLD_KERNELS: usize = 2048;
-    // SAFETY: no pointers.
-    let most = (unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize).max(OLD_KERNELS);
+    let most = (os::auxval(libc::AT_MINSIGSTKSZ) as usize).max(OLD_KERNELS);
     most.saturating_sub(not_permitted())
 }
 

@@ -155,18 +155,18 @@ pub fn take(
         at = word(other);
     }
     let words = if at != 0 {
-        copy(state.header.pid, slot, at, to)
+        copy(state.pid, slot, at, to)
     } else {
-        let [first, ..] = &state.header.context_places;
+        let [first, ..] = &state.header.contexts.places;
         let [_, place] = first;
         if place.load(Relaxed) == 0 {
             return 0;
         }
-        let places = state.header.context_places.each_ref().map(|[generation, place]| {
+        let places = state.header.contexts.places.each_ref().map(|[generation, place]| {
             let place = place.load(Acquire);
             [generation.load(Relaxed), place]
         });
-        found(state.header.pid, slot, thread_pointer() as u64, &places, to)
+        found(state.pid, slot, thread_pointer() as u64, &places, to)
     };
     if words != 0 {
         fixed.flags |= sample_flags::CONTEXT;
@@ -258,10 +258,10 @@ pub fn outside(
 fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT]) -> usize {
     let own = slot.is_some_and(|slot| is_known(slot, at));
     if let Some(slot) = slot
-        && slot.thread_pointer.load(Relaxed) == 0
+        && slot.memory.thread_pointer.load(Relaxed) == 0
     {
         // Another thread registered this one.
-        slot.thread_pointer.store(thread_pointer() as u64, Relaxed);
+        slot.memory.thread_pointer.store(thread_pointer() as u64, Relaxed);
     }
     let mut car = [0u64; CAR_BYTES / 8];
     let Some((_, record)) = to.split_at_mut_checked(HEAD_WORDS) else { return 0 };
@@ -350,14 +350,14 @@ fn pages(at: u64) -> Option<(u64, u64)> {
 }
 
 fn is_known(slot: &ThreadSlot, at: u64) -> bool {
-    let [from, to] = &slot.context_pages;
+    let [from, to] = &slot.memory.context_pages;
     at & 7 == 0 && pages(at).is_some_and(|(low, high)| low >= from.load(Relaxed) && high <= to.load(Relaxed))
 }
 
 /// Stores that a record of this project was read at `at`: its pages stay mapped until the thread's end.
 fn know(slot: &ThreadSlot, at: u64) {
     let Some((low, high)) = pages(at) else { return };
-    let [from, to] = &slot.context_pages;
+    let [from, to] = &slot.memory.context_pages;
     let (old_low, old_high) = (from.load(Relaxed), to.load(Relaxed));
     // Merge only adjacent pages: the memory between two other ranges may be anything.
     let beside = low <= old_high && high >= old_low;

@@ -1,11 +1,11 @@
 //! The handler's part in engines other than CPU time: perf events by name, and requests of the wall clock.
 
-use core::ffi::c_void;
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::layout::{
-    EventSpec, EventState, MAX_EVENTS, SampleRecord, ThreadSlot, engines, event_flags, event_kind,
+    EventSpec, EventState, MAX_EVENTS, SampleRecord, SharedCell, ThreadSlot, engines, event_flags, event_kind,
 };
 use crate::os::clock;
 use crate::perf::perf_event::{self, Firing, Recorded};
@@ -14,7 +14,7 @@ use crate::publish::{self, CapturedStack, Event};
 use crate::state::cookie::{Cookie, FROM_EVENTS};
 use crate::state::scratch::Scratch;
 use crate::state::{ProcState, slots};
-use crate::unwind::interrupted::Regs;
+use crate::unwind::interrupted::{Regs, SignalFrame};
 
 /// Records an event with the stack of the interrupted thread.
 pub fn record(state: &ProcState, slot: &ThreadSlot, slot_index: u32, regs: &Regs, event: &Event<'_>) {
@@ -34,15 +34,15 @@ pub fn record(state: &ProcState, slot: &ThreadSlot, slot_index: u32, regs: &Regs
 
 /// Opens those of the session's perf events on a thread that the kernel allows.
 pub fn arm(state: &ProcState, slot: &ThreadSlot) {
-    let count = (state.session.event_count.load(Acquire) as usize).min(MAX_EVENTS);
-    let mask = state.session.event_mask.load(Relaxed);
-    let each = slot.event_handles.iter().zip(&slot.event_states).zip(&state.header.event_errno);
+    let count = (state.session.live.event_count.load(Acquire) as usize).min(MAX_EVENTS);
+    let mask = state.session.live.event_mask.load(Relaxed);
+    let each = slot.events.handles.iter().zip(&slot.events.states).zip(&state.header.engine.event_errno);
     for (index, ((handle, own), errno)) in each.enumerate().take(count) {
         if mask >> index & 1 == 0 || handle.load(Relaxed) != 0 || is_final(errno.load(Relaxed)) {
             continue;
         }
         let Some(spec) = state.session.events.get(index) else { break };
-        let period = spec.period.max(1);
+        let period = period(spec);
         own.shift.store(0, Relaxed);
         own.in_window.store(0, Relaxed);
         own.first.store(u32::from(period > 1), Relaxed);
@@ -69,9 +69,9 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
 
 /// Closes the perf events of a thread that are no longer recorded.
 pub fn disarm_others(state: &ProcState, slot: &ThreadSlot) {
-    let wanted = state.session.engines.load(Relaxed);
-    let mask = if wanted & engines::EVENTS != 0 { state.session.event_mask.load(Relaxed) } else { 0 };
-    for (index, handle) in slot.event_handles.iter().enumerate() {
+    let wanted = state.session.live.engines.load(Relaxed);
+    let mask = if wanted & engines::EVENTS != 0 { state.session.live.event_mask.load(Relaxed) } else { 0 };
+    for (index, handle) in slot.events.handles.iter().enumerate() {
         if mask >> index & 1 == 0 {
             perf_ring::close(handle);
         }
@@ -115,22 +115,34 @@ fn open(
 /// The errno of the refusal.
 pub fn probe(spec: &EventSpec) -> Result<(), i32> {
     const NEVER: u64 = 1 << 60;
-    let handle = perf_event::open(&to_perf_event(spec, NEVER), 0, Firing::Once, Recorded::Nothing, 0)?;
+    let spec = SharedCell::new(*spec);
+    let handle = perf_event::open(&to_perf_event(&spec, NEVER), 0, Firing::Once, Recorded::Nothing, 0)?;
     // SAFETY: mapped above, and not shared with any other code.
     unsafe { perf_ring::unmap(handle) };
     Ok(())
 }
 
-fn to_perf_event(spec: &EventSpec, period: u64) -> perf_event::Event {
-    let path = (&raw const spec.path) as u64;
+/// Returns the number of events from one sample to the next, never 0.
+fn period(spec: &SharedCell<EventSpec>) -> u64 {
+    spec.word::<{ offset_of!(EventSpec, period) }>().load(Relaxed).max(1)
+}
+
+/// Returns the event in the terms of the kernel, which reads the path of `spec` when it opens the event. Reads word by
+/// word: a copy of the path would need too much of the handler's stack.
+fn to_perf_event(spec: &SharedCell<EventSpec>, period: u64) -> perf_event::Event {
+    const { assert!(offset_of!(EventSpec, kind) == 0 && offset_of!(EventSpec, flags) == 4) };
+    let kind_and_flags = spec.word::<0>().load(Relaxed);
+    let (kind, flags) = (kind_and_flags as u32, (kind_and_flags >> 32) as u32);
+    let path = spec.word::<{ offset_of!(EventSpec, path) }>().as_ptr() as u64;
+    let config1 = spec.word::<{ offset_of!(EventSpec, config1) }>().load(Relaxed);
     perf_event::Event {
-        kind: spec.kind,
-        config: spec.config,
-        config1: if spec.flags & event_flags::PATH != 0 { path } else { spec.config1 },
-        config2: spec.config2,
+        kind,
+        config: spec.word::<{ offset_of!(EventSpec, config) }>().load(Relaxed),
+        config1: if flags & event_flags::PATH != 0 { path } else { config1 },
+        config2: spec.word::<{ offset_of!(EventSpec, config2) }>().load(Relaxed),
         bp_type: 0,
         period,
-        user_only: spec.flags & event_flags::USER_ONLY != 0,
+        user_only: flags & event_flags::USER_ONLY != 0,
     }
 }
 
@@ -144,27 +156,17 @@ const SLOW_DOWN: u32 = 3;
 
 /// Handles an overflow of one of the session's perf events in this thread. The weight of the sample is the
 /// increase of the counter, which is exact for any number of overflows and any period.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`].
-pub unsafe fn on_event(
-    state: &ProcState,
-    slot: &ThreadSlot,
-    slot_index: u32,
-    index: u8,
-    context: *const c_void,
-) {
+pub fn on_event(state: &ProcState, slot: &ThreadSlot, slot_index: u32, index: u8, frame: SignalFrame<'_>) {
     let at = usize::from(index);
     let (Some(spec), Some(handle), Some(own)) =
-        (state.session.events.get(at), slot.event_handles.get(at), slot.event_states.get(at))
+        (state.session.events.get(at), slot.events.handles.get(at), slot.events.states.get(at))
     else {
         return;
     };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let regs = unsafe { Regs::interrupted(context) };
+    let regs = frame.registers();
     let reader = Reader::take(handle, true);
     let first = own.first.load(Relaxed) != 0;
-    let period = spec.period.max(1) << own.shift.load(Relaxed).min(MAX_SHIFT);
+    let period = period(spec) << own.shift.load(Relaxed).min(MAX_SHIFT);
     let event = Event { kind: event_kind::PERF, index: u16::from(index), value: period, extra: &[] };
     let now = clock::monotonic_ns();
     match state.private.scratch.take_for(slot_index) {
@@ -228,7 +230,7 @@ fn counted(own: &EventState, now: &[u64; 3]) -> u64 {
 /// Replaces the present event by a new one with the regular period.
 fn replace(state: &ProcState, slot: &ThreadSlot, index: usize, own: &EventState, handle: &AtomicU64) {
     let Some(spec) = state.session.events.get(index) else { return };
-    let period = spec.period.max(1) << own.shift.load(Relaxed).min(MAX_SHIFT);
+    let period = period(spec) << own.shift.load(Relaxed).min(MAX_SHIFT);
     own.first.store(0, Relaxed);
     let old = handle.load(Relaxed);
     let Ok(new) = open(state, slot, 0, index, period, Firing::Repeatedly) else { return };

@@ -46,7 +46,7 @@ fn open_cpu(
 
 /// Returns true if engines other than CPU time send traps.
 fn has_several(state: &ProcState) -> bool {
-    state.session.engines.load(Relaxed) & (engines::EVENTS | engines::TRACE) != 0
+    state.session.live.engines.load(Relaxed) & (engines::EVENTS | engines::TRACE) != 0
 }
 
 /// Tries which engine this kernel allows for the calling thread. Returns the engine to use and the errno of
@@ -101,7 +101,7 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     if state.session.stop.load(Relaxed) != 0 {
         return Ok(());
     }
-    let wanted = state.session.engines.load(Relaxed);
+    let wanted = state.session.live.engines.load(Relaxed);
     if wanted & engines::EVENTS != 0 {
         events::arm(state, slot);
     }
@@ -109,29 +109,29 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
         trace::arm(state, slot);
     }
     if wanted & engines::CPU == 0 {
-        if state.session.paused.load(Relaxed) != 0 && slot.armed_cpu_ns.load(Relaxed) == 0 {
+        if state.session.live.paused.load(Relaxed) != 0 && slot.ledger.armed_cpu_ns.load(Relaxed) == 0 {
             // CPU time from here on counts as stopped, not as missed.
             start_ledger(state, slot, slot.tid.load(Relaxed), 0);
         }
         return Ok(());
     }
-    if slot.stage.compare_exchange(stage::IDLE, stage::ARMING, SeqCst, Relaxed).is_err() {
+    if slot.engine.stage.compare_exchange(stage::IDLE, stage::ARMING, SeqCst, Relaxed).is_err() {
         return Ok(());
     }
     let tid = slot.tid.load(Relaxed);
-    let engine = state.header.engine.load(Relaxed);
-    let period = state.session.period_ns.load(Relaxed).max(1);
+    let engine = state.header.engine.kind.load(Relaxed);
+    let period = state.session.live.period_ns.load(Relaxed).max(1);
     let first = slots::random_first(state, tid, period);
     let _ = state.private.armed_period_ns.compare_exchange(0, period, Relaxed, Relaxed);
     start_ledger(state, slot, tid, first);
     if engine == kind::ITIMER {
-        slot.stage.store(stage::TIMER, Relaxed);
+        slot.engine.stage.store(stage::TIMER, Relaxed);
         return process_timer::arm(state, slot, loss::STOPPED);
     }
     let mut result = Err(0);
     if engine == kind::PERF || engine == kind::PERF_USER {
         let user_only = engine == kind::PERF_USER;
-        slot.stage.store(stage::PERF_FIRST, Relaxed);
+        slot.engine.stage.store(stage::PERF_FIRST, Relaxed);
         let cookie = Cookie::new(state, slot, FROM_PERF).pack();
         result = open_cpu(tid, first, Firing::Once, user_only, has_several(state), cookie)
             .map(|handle| keep_first(slot, handle));
@@ -139,40 +139,40 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
             let cookie = Cookie::new(state, slot, FROM_TIMER_BESIDE).pack();
             let every = period.max(BESIDE_MIN_NS);
             if let Ok(id) = timer::open(Some(tid), every, every, cookie) {
-                slot.engine_handle2.store(id, Relaxed);
+                slot.engine.handle2.store(id, Relaxed);
             }
         }
     }
     if result.is_err() && engine != kind::NONE {
-        slot.stage.store(stage::TIMER, Relaxed);
+        slot.engine.stage.store(stage::TIMER, Relaxed);
         let cookie = Cookie::new(state, slot, FROM_TIMER).pack();
         result =
-            timer::open(Some(tid), first, period, cookie).map(|id| slot.engine_handle2.store(id, Relaxed));
+            timer::open(Some(tid), first, period, cookie).map(|id| slot.engine.handle2.store(id, Relaxed));
     }
     if result.is_err() {
-        slot.stage.store(stage::IDLE, Relaxed);
+        slot.engine.stage.store(stage::IDLE, Relaxed);
     }
     result
 }
 
 fn start_ledger(state: &ProcState, slot: &ThreadSlot, tid: u32, first: u64) {
     let cpu = clock::cpu_ns_by_tid(tid);
-    slot.first_ns.store(first, Relaxed);
-    if slot.armed_cpu_ns.load(Relaxed) == 0 {
-        slot.armed_cpu_ns.store(cpu.max(1), Relaxed);
+    slot.ledger.first_ns.store(first, Relaxed);
+    if slot.ledger.armed_cpu_ns.load(Relaxed) == 0 {
+        slot.ledger.armed_cpu_ns.store(cpu.max(1), Relaxed);
     } else if !process_timer::is_used(state) {
-        let gap = cpu.saturating_sub(slot.last_cpu_ns.load(Relaxed));
+        let gap = cpu.saturating_sub(slot.ledger.last_cpu_ns.load(Relaxed));
         slots::count_loss(slot, loss::STOPPED, gap);
     }
-    slot.last_cpu_ns.store(cpu.max(1), Relaxed);
-    slot.last_mono_ns.store(0, Relaxed);
+    slot.ledger.last_cpu_ns.store(cpu.max(1), Relaxed);
+    slot.ledger.last_mono_ns.store(0, Relaxed);
 }
 
 /// Stores the handle of the first event, unless its signal came before this and the regular event is already
 /// in place.
 fn keep_first(slot: &ThreadSlot, handle: u64) {
-    let late = slot.stage.load(Relaxed) != stage::PERF_FIRST
-        || slot.engine_handle.compare_exchange(0, handle, Relaxed, Relaxed).is_err();
+    let late = slot.engine.stage.load(Relaxed) != stage::PERF_FIRST
+        || slot.engine.handle.compare_exchange(0, handle, Relaxed, Relaxed).is_err();
     if late {
         // SAFETY: mapped by the caller, and not stored in the slot, so no other code has it.
         unsafe { perf_ring::unmap(handle) };
@@ -182,12 +182,12 @@ fn keep_first(slot: &ThreadSlot, handle: u64) {
 /// Called in the handler of the first signal. Replaces the event of random period by the regular one, or by a
 /// timer if the kernel refuses (descriptors or locked memory used up).
 pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
-    let old = slot.engine_handle.load(Relaxed);
-    let user_only = state.header.engine.load(Relaxed) == kind::PERF_USER;
+    let old = slot.engine.handle.load(Relaxed);
+    let user_only = state.header.engine.kind.load(Relaxed) == kind::PERF_USER;
     let cookie = Cookie::new(state, slot, FROM_PERF).pack();
-    let period = state.session.period_ns.load(Relaxed).max(1);
+    let period = state.session.live.period_ns.load(Relaxed).max(1);
     // Another thread may have disarmed this one and set IDLE. Overwriting that would prevent it from being armed again.
-    let step = |from, to| slot.stage.compare_exchange(from, to, SeqCst, Relaxed).is_ok();
+    let step = |from, to| slot.engine.stage.compare_exchange(from, to, SeqCst, Relaxed).is_ok();
     if !step(stage::PERF_FIRST, stage::PERF) {
         return;
     }
@@ -196,7 +196,7 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
             step(stage::PERF, stage::TIMER);
             0
         });
-    let handle = &slot.engine_handle;
+    let handle = &slot.engine.handle;
     let unused = match handle.compare_exchange(old, new, Relaxed, Relaxed) {
         Ok(_) => old,
         // The thread that armed this one stored the first event just now.
@@ -209,11 +209,11 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
         // SAFETY: pages that this module mapped; the exchange decided that no other code owns them.
         unsafe { perf_ring::unmap(unused) };
     }
-    if won && new == 0 && slot.stage.load(Relaxed) == stage::TIMER {
+    if won && new == 0 && slot.engine.stage.load(Relaxed) == stage::TIMER {
         let cookie = Cookie::new(state, slot, FROM_TIMER).pack();
         let tid = slot.tid.load(Relaxed);
         if let Ok(id) = timer::open(Some(tid), period, period, cookie)
-            && slot.engine_handle2.compare_exchange(0, id, Relaxed, Relaxed).is_err()
+            && slot.engine.handle2.compare_exchange(0, id, Relaxed, Relaxed).is_err()
         {
             timer::delete(id.wrapping_sub(1) as i32);
         }
@@ -223,25 +223,25 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
 /// Called in the handler of a thread with a perf event: switches to a timer. Returns false if none can be
 /// created.
 pub(crate) fn to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
-    let period = state.session.period_ns.load(Relaxed).max(1);
+    let period = state.session.live.period_ns.load(Relaxed).max(1);
     let cookie = Cookie::new(state, slot, FROM_TIMER).pack();
     let Ok(id) = timer::open(Some(slot.tid.load(Relaxed)), period, period, cookie) else {
         // The kernel would refuse it to other threads too.
         state.private.timer_from_ns.store(0, Relaxed);
         return false;
     };
-    let before = slot.stage.load(Relaxed);
+    let before = slot.engine.stage.load(Relaxed);
     let sampled = matches!(before, stage::PERF | stage::PERF_FIRST);
-    if !sampled || slot.stage.compare_exchange(before, stage::TIMER, SeqCst, Relaxed).is_err() {
+    if !sampled || slot.engine.stage.compare_exchange(before, stage::TIMER, SeqCst, Relaxed).is_err() {
         timer::delete(id.wrapping_sub(1) as i32);
         return true;
     }
-    if slot.engine_handle2.compare_exchange(0, id, SeqCst, Relaxed).is_err() {
+    if slot.engine.handle2.compare_exchange(0, id, SeqCst, Relaxed).is_err() {
         timer::delete(id.wrapping_sub(1) as i32);
     }
-    perf_ring::close(&slot.engine_handle);
+    perf_ring::close(&slot.engine.handle);
     fence(SeqCst);
-    if slot.stage.load(Relaxed) != stage::TIMER {
+    if slot.engine.stage.load(Relaxed) != stage::TIMER {
         // Another thread disarmed this one, and may have looked for a timer before there was one.
         close_timer(slot);
     }
@@ -251,11 +251,11 @@ pub(crate) fn to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
 /// Called in the handler of a thread that [`to_timer`] gave a timer: switches back to a perf event, if the
 /// kernel has one.
 pub(crate) fn to_perf(state: &ProcState, slot: &ThreadSlot) {
-    let period = state.session.period_ns.load(Relaxed).max(1);
+    let period = state.session.live.period_ns.load(Relaxed).max(1);
     let cookie = Cookie::new(state, slot, FROM_PERF).pack();
     let Ok(new) = open_cpu(0, period, Firing::Repeatedly, false, has_several(state), cookie) else { return };
-    let unused = slot.stage.compare_exchange(stage::TIMER, stage::PERF, SeqCst, Relaxed).is_err()
-        || slot.engine_handle.compare_exchange(0, new, SeqCst, Relaxed).is_err();
+    let unused = slot.engine.stage.compare_exchange(stage::TIMER, stage::PERF, SeqCst, Relaxed).is_err()
+        || slot.engine.handle.compare_exchange(0, new, SeqCst, Relaxed).is_err();
     if unused {
         // SAFETY: mapped above and not shared with any other code.
         unsafe { perf_ring::unmap(new) };
@@ -263,14 +263,14 @@ pub(crate) fn to_perf(state: &ProcState, slot: &ThreadSlot) {
     }
     close_timer(slot);
     fence(SeqCst);
-    if slot.stage.load(Relaxed) != stage::PERF {
+    if slot.engine.stage.load(Relaxed) != stage::PERF {
         // The same race as in `to_timer`, for the event.
-        perf_ring::close(&slot.engine_handle);
+        perf_ring::close(&slot.engine.handle);
     }
 }
 
 fn close_timer(slot: &ThreadSlot) {
-    let timer = slot.engine_handle2.swap(0, SeqCst);
+    let timer = slot.engine.handle2.swap(0, SeqCst);
     if timer != 0 {
         timer::delete(timer.wrapping_sub(1) as i32);
     }
@@ -283,27 +283,27 @@ fn close_timer(slot: &ThreadSlot) {
 pub(crate) fn pause(state: &ProcState, slot: &ThreadSlot) {
     disarm(slot);
     fence(SeqCst);
-    if state.session.engines.load(Relaxed) != 0 {
+    if state.session.live.engines.load(Relaxed) != 0 {
         let _ = arm(slot);
     }
 }
 
 /// Returns true if a timer sends signals to this thread, or may do so.
 pub fn uses_timer(slot: &ThreadSlot) -> bool {
-    slot.engine_handle2.load(Relaxed) != 0
+    slot.engine.handle2.load(Relaxed) != 0
         || state::get().is_some_and(|s| process_timer::is_used(s) && process_timer::is_armed(s))
 }
 
 /// Stops sampling a thread. From here to the thread's end or to the next [`arm`], its CPU time is counted by
 /// them.
 pub fn disarm(slot: &ThreadSlot) {
-    slot.stage.store(stage::IDLE, Relaxed);
+    slot.engine.stage.store(stage::IDLE, Relaxed);
     // The thread's own handler may be changing its engine at the same time. Either it sees IDLE, or this call
     // sees the handle that it stored.
     fence(SeqCst);
-    perf_ring::close(&slot.engine_handle);
+    perf_ring::close(&slot.engine.handle);
     close_timer(slot);
-    for handle in &slot.event_handles {
+    for handle in &slot.events.handles {
         perf_ring::close(handle);
     }
     trace::disarm(slot);

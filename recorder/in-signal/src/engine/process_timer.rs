@@ -23,7 +23,7 @@ const ARMING: u64 = u64::MAX;
 /// Returns true if this process samples CPU time with this timer.
 #[inline]
 pub fn is_used(state: &ProcState) -> bool {
-    state.header.engine.load(Relaxed) == kind::ITIMER
+    state.header.engine.kind.load(Relaxed) == kind::ITIMER
 }
 
 /// Arms the timer unless it runs. CPU time since it last ran is counted as lost by `cause`, in the ledger of
@@ -38,7 +38,7 @@ pub(crate) fn arm(state: &ProcState, slot: &ThreadSlot, cause: usize) -> Result<
     if last != 0 && now > last {
         slots::count_loss(slot, cause, now - last);
     }
-    let period = state.session.period_ns.load(Relaxed).max(1);
+    let period = state.session.live.period_ns.load(Relaxed).max(1);
     let first = slots::random_first(state, slot.tid.load(Relaxed), period);
     let cookie =
         Cookie { source: FROM_PROCESS, generation: state.salt, slot: slots::index(state, slot) }.pack();
@@ -79,7 +79,7 @@ pub fn unbar(state: &ProcState, slot: &ThreadSlot, cause: usize) {
     // The parent's bars do not exist in a forked child.
     let before = bars.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
     let wanted =
-        state.session.engines.load(Relaxed) & engines::CPU != 0 && state.session.stop.load(Relaxed) == 0;
+        state.session.live.engines.load(Relaxed) & engines::CPU != 0 && state.session.stop.load(Relaxed) == 0;
     // Bars are counted under every engine. Arming is only safe under this one: its signal would kill a
     // program in which the recorder has no handler for it.
     if before == Ok(1) && wanted && is_used(state) {
@@ -90,11 +90,11 @@ pub fn unbar(state: &ProcState, slot: &ThreadSlot, cause: usize) {
 /// Handles a signal of the timer. Returns the slot of the interrupted thread if a sample must be taken there.
 pub(crate) fn interrupted(state: &'static ProcState, armed_by: &ThreadSlot) -> Option<&'static ThreadSlot> {
     let session = state.session;
-    if session.stop.load(Relaxed) != 0 || session.engines.load(Relaxed) & engines::CPU == 0 {
+    if session.stop.load(Relaxed) != 0 || session.live.engines.load(Relaxed) & engines::CPU == 0 {
         disarm(state);
         core::sync::atomic::fence(SeqCst);
         // Recording was resumed in the meantime, and the thread that resumed it saw the timer as still armed.
-        if session.stop.load(Relaxed) == 0 && session.engines.load(Relaxed) & engines::CPU != 0 {
+        if session.stop.load(Relaxed) == 0 && session.live.engines.load(Relaxed) & engines::CPU != 0 {
             let _ = arm(state, armed_by, loss::STOPPED);
         }
         return None;

@@ -38,15 +38,15 @@ pub(crate) fn goes_to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
 /// Called after a sample of a timer. Switches the thread back to its event if it no longer waits often.
 #[inline]
 pub(crate) fn look_again(state: &ProcState, slot: &ThreadSlot) {
-    let looked = slot.looked_cpu_ns.load(Relaxed);
+    let looked = slot.engine.looked_cpu_ns.load(Relaxed);
     // Without an earlier look, the timer was not selected by this module.
-    if looked == 0 || slot.stage.load(Relaxed) != stage::TIMER {
+    if looked == 0 || slot.engine.stage.load(Relaxed) != stage::TIMER {
         return;
     }
     if !may_choose(state) {
         return engine::to_perf(state, slot);
     }
-    if slot.last_cpu_ns.load(Relaxed).saturating_sub(looked) < BACK_NS {
+    if slot.ledger.last_cpu_ns.load(Relaxed).saturating_sub(looked) < BACK_NS {
         return;
     }
     let (waits, cpu_ns) = since_last_look(slot);
@@ -61,15 +61,15 @@ fn may_choose(state: &ProcState) -> bool {
     const NEED_EVENTS: u32 = engines::WALL | engines::EVENTS | engines::TRACE;
     let from_ns = state.private.timer_from_ns.load(Relaxed);
     from_ns != 0
-        && state.session.period_ns.load(Relaxed) >= from_ns
-        && state.session.engines.load(Relaxed) & NEED_EVENTS == 0
+        && state.session.live.period_ns.load(Relaxed) >= from_ns
+        && state.session.live.engines.load(Relaxed) & NEED_EVENTS == 0
 }
 
 /// Number of waits and CPU time of the calling thread since the last look or its start.
 #[inline]
 fn since_last_look(slot: &ThreadSlot) -> (u64, u64) {
-    let cpu_ns = slot.last_cpu_ns.load(Relaxed).max(1);
+    let cpu_ns = slot.ledger.last_cpu_ns.load(Relaxed).max(1);
     let waits = sys::voluntary_switches();
-    let before = (slot.waits.swap(waits, Relaxed), slot.looked_cpu_ns.swap(cpu_ns, Relaxed));
+    let before = (slot.engine.waits.swap(waits, Relaxed), slot.engine.looked_cpu_ns.swap(cpu_ns, Relaxed));
     (waits.saturating_sub(before.0), cpu_ns.saturating_sub(before.1))
 }

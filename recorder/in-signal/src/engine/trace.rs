@@ -8,7 +8,6 @@
 //! A processor has four such registers. A breakpoint on a return address stays until its register is needed
 //! for another call site.
 
-use core::ffi::c_void;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -20,7 +19,7 @@ use crate::publish::{self, Event};
 use crate::state::cookie::{Cookie, FROM_TRACES};
 use crate::state::open_calls::{Call, Calls, DEEPEST, Thread};
 use crate::state::{self, ProcState};
-use crate::unwind::interrupted::{Regs, arch};
+use crate::unwind::interrupted::{Regs, SignalFrame, arch};
 use crate::unwind::stack::{Local, Memory};
 
 fn breakpoint(address: u64) -> perf_event::Event {
@@ -63,9 +62,9 @@ fn open(state: &ProcState, slot: &ThreadSlot, tid: u32, register: usize, address
 pub fn arm(state: &ProcState, slot: &ThreadSlot) {
     const EAGAIN: i32 = 11;
     let Some(own) = thread(state, slot) else {
-        return state.header.trace_errno.iter().for_each(|errno| errno.store(EAGAIN, Relaxed));
+        return state.header.engine.trace_errno.iter().for_each(|errno| errno.store(EAGAIN, Relaxed));
     };
-    let each = own.handles.iter().zip(&state.private.traces.entry).zip(&state.header.trace_errno);
+    let each = own.handles.iter().zip(&state.private.traces.entry).zip(&state.header.engine.trace_errno);
     for (register, ((handle, entry), errno)) in each.enumerate() {
         let address = entry.load(Relaxed);
         if address == 0 || handle.load(Relaxed) != 0 {
@@ -99,27 +98,26 @@ pub fn disarm(slot: &ThreadSlot) {
     }
 }
 
-/// Handles a breakpoint of the recorder that was reached.
+/// Handles a breakpoint of the recorder that was reached. `late`: the signal was blocked when the breakpoint was
+/// reached, so it belongs to an earlier instruction.
 ///
 /// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`]; `late`: the signal was blocked when the
-/// breakpoint was reached, so it belongs to an earlier instruction.
+/// Called in a handler of the slot's own thread, with every signal blocked.
 pub unsafe fn on_breakpoint(
     state: &'static ProcState,
     slot: &ThreadSlot,
     slot_index: u32,
     register: u8,
     late: bool,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     let now = clock::monotonic_ns();
     if late {
         return lose(state);
     }
     let Some(own) = thread(state, slot) else { return };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let regs = unsafe { Regs::interrupted(context) };
-    // SAFETY: this is the thread's handler, all signals are blocked.
+    let regs = frame.registers();
+    // SAFETY: the caller guarantees that this is the thread's handler, with every signal blocked.
     let calls = unsafe { &mut *own.calls.get() };
     let entry = state.private.traces.entry.get(usize::from(register)).map_or(0, |e| e.load(Relaxed));
     let at = |address: u64| address != 0 && regs.pc == address;
@@ -134,29 +132,28 @@ pub unsafe fn on_breakpoint(
 /// because of it.
 ///
 /// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`].
+/// As [`on_breakpoint`].
 pub unsafe fn on_other_trap(
     state: &'static ProcState,
     slot: &ThreadSlot,
     slot_index: u32,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     let entries = &state.private.traces.entry;
     if entries.iter().all(|entry| entry.load(Relaxed) == 0) {
         return;
     }
     let Some(own) = thread(state, slot) else { return };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let pc = unsafe { Regs::interrupted(context) }.pc;
+    let pc = frame.registers().pc;
     let at = |register: usize, address: &AtomicU64| {
         let function = entries.get(register).map_or(0, |entry| entry.load(Relaxed));
         pc == function || (function == 0 && pc == address.load(Relaxed))
     };
     let found = own.addresses.iter().enumerate().position(|(register, address)| at(register, address));
     if let Some(register) = found {
-        // If the breakpoint's signal comes after all, the second call changes nothing. SAFETY: the caller
-        // guarantees that `context` is the kernel's.
-        unsafe { on_breakpoint(state, slot, slot_index, register as u8, false, context) };
+        // If the breakpoint's signal comes after all, the second call changes nothing. SAFETY: the same
+        // contract.
+        unsafe { on_breakpoint(state, slot, slot_index, register as u8, false, frame) };
     }
 }
 
@@ -197,7 +194,7 @@ fn caller(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> Option<(u64, u64
     let mut lease = state.private.scratch.take()?;
     let windows = &mut lease.scratch().windows;
     // SAFETY: the interrupted stack pointer of this thread, and the stack that it was registered with.
-    let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), regs.sp(), windows) };
+    let mut memory = unsafe { Local::new(state.pid, publish::bounds(slot), regs.sp(), windows) };
     Some((memory.word(regs.sp())?, regs.sp().wrapping_add(8)))
 }
 
@@ -246,7 +243,7 @@ fn returned(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> bool {
     let windows = &mut lease.scratch().windows;
     // SAFETY: the word below the interrupted stack pointer, which the red zone protects from signal frames;
     // the stack is the one that the thread was registered with.
-    let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), below, windows) };
+    let mut memory = unsafe { Local::new(state.pid, publish::bounds(slot), below, windows) };
     memory.word(below) == Some(regs.pc)
 }
 
@@ -260,7 +257,7 @@ fn leave(state: &ProcState, slot: &ThreadSlot, slot_index: u32, calls: &mut Call
         return;
     }
     let took = now.saturating_sub(call.since_ns);
-    let Some(spec) = state.session.traces.get(call.function as usize) else { return };
+    let Some(spec) = state.fixed.traces.get(call.function as usize) else { return };
     if took < spec.threshold_ns {
         return;
     }

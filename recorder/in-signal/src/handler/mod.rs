@@ -23,7 +23,7 @@ use crate::state::cookie::{
 };
 use crate::state::scratch::Scratch;
 use crate::state::{self, ProcState, cost, slots};
-use crate::unwind::interrupted::Regs;
+use crate::unwind::interrupted::{Regs, SignalFrame};
 
 /// Takes one sample if the recorder sent the signal. Returns false if it did not; the caller then passes the
 /// signal to the previous handler.
@@ -34,13 +34,14 @@ use crate::unwind::interrupted::Regs;
 /// Called with the arguments of a handler installed with `SA_SIGINFO`, every signal blocked.
 #[inline(never)]
 pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *const c_void) -> bool {
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
-    let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return false };
+    // SAFETY: the caller guarantees that these are the arguments of a handler.
+    let frame = unsafe { SignalFrame::new(signal, info.cast_mut(), context.cast_mut()) };
+    let Some(frame) = frame else { return false };
+    let Some(cookie) = read_cookie(frame) else { return false };
     let Some(state) = state::get() else { return true };
     let Some(slot) = state.slots.get(cookie.slot as usize) else { return true };
     if cookie.source == FROM_PROCESS {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { on_process_timer(state, slot, cookie, context) };
+        on_process_timer(state, slot, cookie, frame);
         return true;
     }
     let word = slot.state.load(Relaxed);
@@ -51,30 +52,23 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
         engine::disarm(slot);
         return true;
     }
-    if state.session.engines.load(Relaxed) == 0 {
+    if state.session.live.engines.load(Relaxed) == 0 {
         engine::pause(state, slot);
         return true;
     }
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
-    let late = signal == SIGTRAP && unsafe { was_blocked(info) };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    unsafe { dispatch(state, slot, cookie, late, context) };
-    if signal == SIGTRAP && state.session.engines.load(Relaxed) & SEVERAL != 0 {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { others(state, slot, cookie, late, context) };
+    let late = signal == SIGTRAP && was_blocked(frame);
+    dispatch(state, slot, cookie, late, frame);
+    if signal == SIGTRAP && state.session.live.engines.load(Relaxed) & SEVERAL != 0 {
+        others(state, slot, cookie, late, frame);
     }
     true
 }
 
 /// Handles a recorder's signal in a thread without thread-local memory of the C library ([`crate::os::tls::is_here`]). Takes no sample.
 /// The next sample of a registered thread includes this CPU time. With the process's timer it is counted as lost.
-///
-/// # Safety
-/// `info` is the kernel's siginfo_t.
 #[cold]
-pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
-    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
-    let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return };
+pub fn on_foreign_thread(frame: SignalFrame<'_>) {
+    let Some(cookie) = read_cookie(frame) else { return };
     let Some(state) = state::get() else { return };
     if let Some(slot) = state.slots.get(cookie.slot as usize)
         && cookie.source == FROM_PROCESS
@@ -86,22 +80,18 @@ pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
 
 /// Handles the signal of the process timer, which came to the calling thread; the thread of `armed_by` armed
 /// the timer.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`on_signal`].
 #[cold]
-unsafe fn on_process_timer(
+fn on_process_timer(
     state: &'static ProcState,
     armed_by: &ThreadSlot,
     cookie: Cookie,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     if cookie.generation != state.salt {
         return;
     }
     if let Some(slot) = process_timer::interrupted(state, armed_by) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let regs = unsafe { Regs::interrupted(context) };
+        let regs = frame.registers();
         let cookie = Cookie { slot: slots::index(state, slot), ..cookie };
         cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, false, &regs));
     }
@@ -113,29 +103,24 @@ const SEVERAL: u32 = engines::EVENTS | engines::TRACE;
 /// Index of the costs of CPU-time samples.
 const OF_CPU: usize = 0;
 
-/// Handles the signal of `cookie`.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`on_signal`].
+/// Handles the signal of `cookie`, which an event of the calling thread sent.
 #[inline]
-unsafe fn dispatch(
+fn dispatch(
     state: &'static ProcState,
     slot: &ThreadSlot,
     cookie: Cookie,
     late: bool,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) {
     if let Some(register) = cookie.source.checked_sub(FROM_TRACES) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, context) };
+        // SAFETY: the thread's own breakpoint sent the signal, and the handler runs with every signal blocked.
+        let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, frame) };
         cost::measure(state, event_kind::TRACE as usize, work);
     } else if let Some(index) = cookie.source.checked_sub(FROM_EVENTS) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let work = || unsafe { events::on_event(state, slot, cookie.slot, index, context) };
+        let work = || events::on_event(state, slot, cookie.slot, index, frame);
         cost::measure(state, event_kind::PERF as usize, work);
     } else {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        let regs = unsafe { Regs::interrupted(context) };
+        let regs = frame.registers();
         cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, late, &regs));
     }
 }
@@ -143,54 +128,43 @@ unsafe fn dispatch(
 /// Handles the other traps of this moment. The kernel queues one trap per thread, so if several events
 /// overflow together, only the first sends its signal. The others are found by their rings, and breakpoints
 /// by the program counter.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`on_signal`].
 #[cold]
-unsafe fn others(
-    state: &'static ProcState,
-    slot: &ThreadSlot,
-    cookie: Cookie,
-    late: bool,
-    context: *const c_void,
-) {
+fn others(state: &'static ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, frame: SignalFrame<'_>) {
     let mut source = FROM_EVENTS;
-    for handle in &slot.event_handles {
+    for handle in &slot.events.handles {
         if source != cookie.source && perf_ring::is_waiting(handle) {
-            // SAFETY: the caller guarantees that `context` is the kernel's.
-            unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
+            dispatch(state, slot, Cookie { source, ..cookie }, late, frame);
         }
         source = source.wrapping_add(1);
     }
     let source = FROM_PERF;
-    if source != cookie.source && perf_ring::is_waiting(&slot.engine_handle) {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
+    if source != cookie.source && perf_ring::is_waiting(&slot.engine.handle) {
+        dispatch(state, slot, Cookie { source, ..cookie }, late, frame);
     }
     if cookie.source < FROM_TRACES && !late {
-        // SAFETY: the caller guarantees that `context` is the kernel's.
-        unsafe { trace::on_other_trap(state, slot, cookie.slot, context) };
+        // SAFETY: the thread's own event sent the signal, and the handler runs with every signal blocked.
+        unsafe { trace::on_other_trap(state, slot, cookie.slot, frame) };
     }
 }
 
 /// Takes a sample of CPU time.
 #[inline]
 fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs: &Regs) {
-    let begun = if state.session.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
+    let begun = if state.fixed.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
     state.ring.prefetch();
-    let period = state.session.period_ns.load(Relaxed);
+    let period = state.session.live.period_ns.load(Relaxed);
     let beside = cookie.source == FROM_TIMER_BESIDE;
     // A timer that complements a perf event only samples time that the event did not see.
     if beside && weight::unseen(slot) < period.saturating_add(period / 2) {
         return;
     }
     let now = clock::monotonic_ns();
-    let regular = cookie.source == FROM_PERF && slot.stage.load(Relaxed) == stage::PERF;
+    let regular = cookie.source == FROM_PERF && slot.engine.stage.load(Relaxed) == stage::PERF;
     let is_paced = regular || cookie.source == FROM_TIMER;
     let measured = if is_paced { pace::begin(slot, now) } else { None };
     if is_paced && measured.is_none() {
         // The kernel's part of this stack does not belong to the next sample.
-        drop(Reader::take(&slot.engine_handle, false));
+        drop(Reader::take(&slot.engine.handle, false));
         return;
     }
     let rested = pace::rested(slot);
@@ -212,7 +186,7 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     // time went by elsewhere. The recorder's own handler blocks the signal too, for a shorter time than this.
     const OWN_NS: u64 = 500_000;
     let waited = cookie.source == FROM_PERF && late;
-    let overflows = if cookie.source == FROM_PERF { Reader::take(&slot.engine_handle, false) } else { None };
+    let overflows = if cookie.source == FROM_PERF { Reader::take(&slot.engine.handle, false) } else { None };
     if waited && weight > period.saturating_add(rested).saturating_add(OWN_NS.max(period / 2)) {
         slots::count_loss(slot, loss::BLOCKED, weight);
         drop(overflows);
@@ -222,49 +196,35 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
             pace::end(slot, measured, period);
         }
     }
-    match slot.stage.load(Relaxed) {
+    match slot.engine.stage.load(Relaxed) {
         stage::PERF_FIRST | stage::PERF
             if cookie.source == FROM_PERF && selection::goes_to_timer(state, slot) => {}
         stage::PERF_FIRST if !beside => engine::make_regular(state, slot),
         stage::TIMER if cookie.source == FROM_TIMER => selection::look_again(state, slot),
         _ => {}
     }
-    state.header.taken.fetch_add(1, Relaxed);
+    state.header.counters.taken.fetch_add(1, Relaxed);
     if begun != 0 {
-        slot.handler_cycles.fetch_add(clock::cycles().wrapping_sub(begun), Relaxed);
+        slot.ledger.handler_cycles.fetch_add(clock::cycles().wrapping_sub(begun), Relaxed);
     }
 }
 
 /// Returns the cookie that the recorder's event or timer sent with its signal.
-///
-/// # Safety
-/// `info` is null or a `siginfo_t`.
 #[inline]
-unsafe fn read_cookie(signal: i32, info: *const c_void) -> Option<Cookie> {
+fn read_cookie(frame: SignalFrame<'_>) -> Option<Cookie> {
     const TRAP_PERF: i32 = 6;
     const SI_TIMER: i32 = -2;
-    if info.is_null() {
-        return None;
+    match (frame.signal(), frame.code()) {
+        (SIGTRAP, TRAP_PERF) | (SIGPROF, SI_TIMER) => Cookie::unpack(frame.value()),
+        _ => None,
     }
-    // SAFETY: si_code is the third int of siginfo_t.
-    let code = unsafe { info.cast::<i32>().add(2).read() };
-    if (signal, code) != (SIGTRAP, TRAP_PERF) && (signal, code) != (SIGPROF, SI_TIMER) {
-        return None;
-    }
-    // SAFETY: si_perf_data and a timer's si_value are the eight bytes at offset 24.
-    Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })
 }
 
-/// Returns true if a trap's signal was blocked when its event fired.
-///
-/// # Safety
-/// `info` is the `siginfo_t` of a trap by a perf event.
+/// Returns true if the signal of a trap by a perf event was blocked when its event fired.
 #[inline]
-unsafe fn was_blocked(info: *const c_void) -> bool {
+fn was_blocked(frame: SignalFrame<'_>) -> bool {
     const TRAP_PERF_FLAG_ASYNC: u32 = 1;
-    // SAFETY: si_perf_flags are the four bytes at offset 36, after si_perf_data and si_perf_type.
-    let flags = unsafe { info.cast::<u32>().add(9).read() };
-    flags & TRAP_PERF_FLAG_ASYNC != 0
+    frame.perf_flags() & TRAP_PERF_FLAG_ASYNC != 0
 }
 
 /// Walks the stack and publishes it: one sample, or one per kernel stack if several overflows happened inside
@@ -280,7 +240,7 @@ fn sample(
     let Some(mut lease) = state.private.scratch.take_for(fixed.slot) else {
         return slots::count_loss(slot, loss::CONTENDED, fixed.weight_ns);
     };
-    if slot.samples.load(Relaxed) == 0 {
+    if slot.ledger.samples.load(Relaxed) == 0 {
         fixed.flags |= sample_flags::FIRST;
     }
     let scratch = lease.scratch();
@@ -300,8 +260,10 @@ fn sample(
         match publish::sample(state, &fixed, kernel, &taken) {
             Ok(()) => {
                 // Only this thread's handler writes them, and it does not nest.
-                slot.samples.store(slot.samples.load(Relaxed).wrapping_add(1), Relaxed);
-                slot.sampled_ns.store(slot.sampled_ns.load(Relaxed).wrapping_add(share), Relaxed);
+                slot.ledger.samples.store(slot.ledger.samples.load(Relaxed).wrapping_add(1), Relaxed);
+                slot.ledger
+                    .sampled_ns
+                    .store(slot.ledger.sampled_ns.load(Relaxed).wrapping_add(share), Relaxed);
             }
             Err(cause) => slots::count_loss(slot, cause, share),
         }

@@ -13,7 +13,7 @@ use crate::os::clock;
 
 /// The thread runs at least this many times as long as the last sample took: samples use at most a third of its CPU time.
 const REST: u64 = 2;
-/// [`ThreadSlot::rest_until_ns`] of a thread whose next sample is measured.
+/// [`crate::layout::ThreadEngine::rest_until_ns`] of a thread whose next sample is measured.
 const MEASURE: u64 = 1;
 
 /// The measurement of a sample that is being taken.
@@ -27,7 +27,7 @@ pub struct Begun {
 /// Begins a sample at `now_ns` of CLOCK_MONOTONIC. Returns `None` if the last one took so long that none is due yet.
 #[inline]
 pub fn begin(slot: &ThreadSlot, now_ns: u64) -> Option<Begun> {
-    let rest = slot.rest_until_ns.load(Relaxed);
+    let rest = slot.engine.rest_until_ns.load(Relaxed);
     if rest == 0 {
         return Some(Begun { monotonic_ns: now_ns, cpu_ns: 0 });
     }
@@ -41,7 +41,7 @@ fn begin_at(rest: u64, now_ns: u64, cpu_ns: u64) -> Option<Begun> {
 /// Returns the CPU time, ns, from the last sample until the next one may be taken.
 #[inline]
 pub fn rested(slot: &ThreadSlot) -> u64 {
-    slot.rest_until_ns.load(Relaxed).saturating_sub(slot.last_cpu_ns.load(Relaxed))
+    slot.engine.rest_until_ns.load(Relaxed).saturating_sub(slot.ledger.last_cpu_ns.load(Relaxed))
 }
 
 /// Ends a sample.
@@ -52,10 +52,10 @@ pub fn end(slot: &ThreadSlot, begun: Begun, period_ns: u64) {
         return;
     }
     let cpu_ns = if begun.cpu_ns == 0 { 0 } else { clock::thread_cpu_ns() };
-    slot.rest_until_ns.store(rest_until(begun, cpu_ns, period_ns), Relaxed);
+    slot.engine.rest_until_ns.store(rest_until(begun, cpu_ns, period_ns), Relaxed);
 }
 
-/// The value of [`ThreadSlot::rest_until_ns`] after a sample that ended at `cpu_ns` of the CPU clock, or that was long by the other clock.
+/// The value of [`crate::layout::ThreadEngine::rest_until_ns`] after a sample that ended at `cpu_ns` of the CPU clock, or that was long by the other clock.
 fn rest_until(begun: Begun, cpu_ns: u64, period_ns: u64) -> u64 {
     if begun.cpu_ns == 0 {
         return MEASURE;

@@ -18,27 +18,27 @@ const ASK_EVERY: u64 = 16;
 /// CPU time since the previous sample by the CPU clock. Changes no state.
 #[inline]
 pub fn unseen(slot: &ThreadSlot) -> u64 {
-    clock::thread_cpu_ns().saturating_sub(slot.last_cpu_ns.load(Relaxed))
+    clock::thread_cpu_ns().saturating_sub(slot.ledger.last_cpu_ns.load(Relaxed))
 }
 
 /// CPU time since the previous sample. `exact_period` is the period of an event that has just overflowed
 /// regularly, 0 if the CPU clock must be read. Advances the slot's clocks.
 #[inline]
 pub fn since_last(slot: &ThreadSlot, now_ns: u64, exact_period: u64) -> u64 {
-    let passed = now_ns.saturating_sub(slot.last_mono_ns.load(Relaxed));
-    slot.last_mono_ns.store(now_ns, Relaxed);
-    let last = slot.last_cpu_ns.load(Relaxed);
+    let passed = now_ns.saturating_sub(slot.ledger.last_mono_ns.load(Relaxed));
+    slot.ledger.last_mono_ns.store(now_ns, Relaxed);
+    let last = slot.ledger.last_cpu_ns.load(Relaxed);
     let slack = exact_period / 16;
     let known = exact_period != 0
-        && !slot.samples.load(Relaxed).is_multiple_of(ASK_EVERY)
+        && !slot.ledger.samples.load(Relaxed).is_multiple_of(ASK_EVERY)
         && passed <= exact_period.saturating_add(slack);
     if known {
         let weight = passed.min(exact_period);
-        slot.last_cpu_ns.store(last.saturating_add(weight), Relaxed);
+        slot.ledger.last_cpu_ns.store(last.saturating_add(weight), Relaxed);
         return weight;
     }
     let cpu = clock::thread_cpu_ns();
-    slot.last_cpu_ns.store(cpu.max(last), Relaxed);
+    slot.ledger.last_cpu_ns.store(cpu.max(last), Relaxed);
     cpu.saturating_sub(last)
 }
 
@@ -53,7 +53,7 @@ pub fn until_due(slot: &ThreadSlot, weight: u64, period: u64) -> u64 {
     if weight < period || after <= period / 16 {
         return weight;
     }
-    for clock in [&slot.last_cpu_ns, &slot.last_mono_ns] {
+    for clock in [&slot.ledger.last_cpu_ns, &slot.ledger.last_mono_ns] {
         clock.store(clock.load(Relaxed).saturating_sub(after), Relaxed);
     }
     weight - after
@@ -63,7 +63,7 @@ pub fn until_due(slot: &ThreadSlot, weight: u64, period: u64) -> u64 {
 /// own thread.
 #[inline]
 pub fn process_cpu_ns(state: &ProcState, slot: &ThreadSlot) -> u64 {
-    slot.last_cpu_ns.store(clock::thread_cpu_ns(), Relaxed);
+    slot.ledger.last_cpu_ns.store(clock::thread_cpu_ns(), Relaxed);
     process_timer::since_last(state)
 }
 
@@ -76,11 +76,11 @@ mod tests {
         // SAFETY: a ThreadSlot is atomics and padding, for which zeros are values.
         let slot: ThreadSlot = unsafe { core::mem::zeroed() };
         for (weight, due) in [(900, 900), (1000, 1000), (1050, 1050), (1700, 1000), (2300, 2000), (0, 0)] {
-            slot.last_cpu_ns.store(10_000, Relaxed);
-            slot.last_mono_ns.store(20_000, Relaxed);
+            slot.ledger.last_cpu_ns.store(10_000, Relaxed);
+            slot.ledger.last_mono_ns.store(20_000, Relaxed);
             assert_eq!(until_due(&slot, weight, 1000), due);
-            assert_eq!(10_000 - slot.last_cpu_ns.load(Relaxed), weight - due);
-            assert_eq!(20_000 - slot.last_mono_ns.load(Relaxed), weight - due);
+            assert_eq!(10_000 - slot.ledger.last_cpu_ns.load(Relaxed), weight - due);
+            assert_eq!(20_000 - slot.ledger.last_mono_ns.load(Relaxed), weight - due);
         }
         assert_eq!(until_due(&slot, 7, 0), 7);
     }

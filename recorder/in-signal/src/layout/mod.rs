@@ -10,21 +10,29 @@
 //!                     InitModule  × n, string area      program           drain
 //!                     sample ring                       program           drain
 //! ```
-//! All contents are plain integers. The drain treats everything that a program wrote as hostile, and a
-//! program checks all bounds that the drain wrote.
+//! All contents are integers. The drain treats everything that a program wrote as hostile, and a program checks
+//! all bounds that the drain wrote.
+//!
+//! Every structure has a *fixed* part and a *live* part. The fixed part is a [`SharedCell`], written once
+//! before the file gets its name; the other side copies it when it opens the file. The live part consists of
+//! atomics. So a reference to a structure in shared memory is sound, and every access to it is safe.
 
+mod cell;
 mod modules;
+mod parts;
 mod process;
 mod records;
 mod session;
 
+pub use cell::{Plain, SharedCell};
 pub use modules::*;
+pub use parts::ProcParts;
 pub use process::*;
 pub use records::*;
 pub use session::*;
 
-/// `"FLIGHTL4"`: first word of every shared file; the digit is the layout version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL5");
+/// `"FLIGHTL6"`: first word of every shared file; the digit is the layout version.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL6");
 
 /// Environment variable by which a program finds its session directory.
 pub const SESSION_ENV: &str = "FLIGHTLINE_SESSION";
@@ -48,7 +56,7 @@ pub const STRING_BYTES: usize = 512 * 1024;
 /// Maximum length of a short name, such as a thread's, in bytes.
 pub const NAME_BYTES: usize = 16;
 
-/// The engine that takes the samples ([`SessionPage::engine`], [`ProcHeader::engine`]).
+/// The engine that takes the samples ([`FixedSettings::engine`], [`EngineStatus::kind`]).
 pub mod engine {
     /// The program selects an engine that its kernel allows.
     pub const AUTO: u32 = 0;
@@ -58,7 +66,7 @@ pub mod engine {
     pub const PERF_USER: u32 = 2;
     /// `timer_create` on the thread's CPU clock, signal `SIGPROF`, at most CONFIG_HZ per second.
     pub const TIMER: u32 = 3;
-    /// No engine can sample here (see [`super::ProcHeader::engine_errno`]).
+    /// No engine can sample here (see [`super::EngineStatus::errno`]).
     pub const NONE: u32 = 4;
     /// `timer_create` on the process's CPU clock, signal `SIGPROF` to a thread that runs, see [`crate::engine::process_timer`].
     pub const ITIMER: u32 = 5;
@@ -66,12 +74,18 @@ pub mod engine {
 
 const _: () = {
     assert!(size_of::<SessionPage>() <= SESSION_BYTES);
+    assert!(
+        core::mem::offset_of!(SessionPage, drain_pid) == 24,
+        "`tests/src/shared_memory.rs` reads it there"
+    );
+    assert!(size_of::<Identity>() == 64);
+    assert!(align_of::<ModuleTable>() == 8 && align_of::<ThreadSlot>() == 64);
     assert!(size_of::<ModuleEntry>() == 64);
     assert!(size_of::<InitModule>() == 88);
     assert!(size_of::<SampleRecord>() == 40, "five words");
     assert!(size_of::<Row>() == 8);
     assert!(size_of::<RowsHeader>() == 32);
-    assert!(size_of::<ThreadSlot>().is_multiple_of(64));
+    assert!(size_of::<ThreadSlot>() == 768, "twelve cache lines");
 };
 
 /// The four sizes that both sides compare before they use each other's memory.
@@ -85,15 +99,19 @@ pub const SIZES: [u32; 4] = [
 /// Offsets of a process file with these parameters; the file's length is `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcLayout {
-    /// See [`ProcHeader::threads_off`].
+    /// Number of [`ThreadSlot`]s.
+    pub thread_slots: u32,
+    /// Bytes of the ring.
+    pub ring_bytes: u64,
+    /// Offset of the thread slots.
     pub threads: u64,
-    /// See [`ProcHeader::modules_off`].
+    /// Offset of [`MODULE_TABLES`] × [`ModuleTable`].
     pub modules: u64,
-    /// See [`ProcHeader::init_modules_off`].
+    /// Offset of the [`InitModule`] log.
     pub init_modules: u64,
-    /// See [`ProcHeader::strings_off`].
+    /// Offset of the string area ([`STRING_BYTES`]).
     pub strings: u64,
-    /// See [`ProcHeader::ring_off`].
+    /// Offset of the ring.
     pub ring: u64,
     /// Length of the file.
     pub end: u64,
@@ -110,6 +128,7 @@ impl ProcLayout {
         let init_modules = page(modules + (MODULE_TABLES * size_of::<ModuleTable>()) as u64);
         let strings = page(init_modules + (INIT_MODULES * size_of::<InitModule>()) as u64);
         let ring = page(strings + STRING_BYTES as u64);
-        ProcLayout { threads, modules, init_modules, strings, ring, end: ring + page(ring_bytes) }
+        let end = ring + page(ring_bytes);
+        ProcLayout { thread_slots, ring_bytes, threads, modules, init_modules, strings, ring, end }
     }
 }

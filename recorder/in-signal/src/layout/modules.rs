@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use super::MODULES_PER_TABLE;
+use super::{MODULES_PER_TABLE, Plain, SharedCell};
 
 /// One executable mapping and where its unwind information is.
 #[repr(C)]
@@ -29,6 +29,9 @@ pub struct ModuleEntry {
     pub eh_readable_start: u64,
 }
 
+// SAFETY: eight words of integers without padding (the size is asserted in `layout`).
+unsafe impl Plain for ModuleEntry {}
+
 /// Bits of [`ModuleEntry::flags`].
 pub mod module_flags {
     /// Present when the program started: never unmapped, so `.eh_frame` may be read by plain loads.
@@ -39,7 +42,8 @@ pub mod module_flags {
     pub const VDSO: u32 = 4;
 }
 
-/// A sorted table of modules. Readers take table `modules_gen % MODULE_TABLES` and binary-search `entries[..count]`.
+/// A sorted table of modules. Readers use table [`super::ModuleStatus::generation`] `% MODULE_TABLES` and
+/// search `entries[..count]`.
 #[repr(C)]
 pub struct ModuleTable {
     /// Valid entries, ≤ [`super::MODULES_PER_TABLE`].
@@ -47,7 +51,7 @@ pub struct ModuleTable {
     /// Generation this table was published as.
     pub generation: AtomicU32,
     /// Sorted by `start`, disjoint.
-    pub entries: [ModuleEntry; MODULES_PER_TABLE],
+    pub entries: [SharedCell<ModuleEntry>; MODULES_PER_TABLE],
 }
 
 /// A module as the program's loader reports it (one entry per PT_LOAD with PF_X).
@@ -75,6 +79,9 @@ pub struct InitModule {
     /// GNU build id.
     pub build_id: [u8; 24],
 }
+
+// SAFETY: eleven words of integers and bytes without padding (the size is asserted in `layout`).
+unsafe impl Plain for InitModule {}
 
 /// Header of one module's rows in the rows arena (written by the drain, then published in a [`ModuleEntry`]).
 /// Followed by `buckets + 1` × u32 (first row of each bucket), `rows` × [`Row`], 8-byte aligned each.

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-use super::{MAX_EVENTS, MAX_TRACES, event_kind};
+use super::{MAX_EVENTS, MAX_TRACES, Plain, SharedCell, event_kind};
 
-/// Reasons why CPU time of a thread is not covered by a recorded sample. Index into [`ThreadSlot::lost_ns`].
+/// Reasons why CPU time of a thread is not covered by a recorded sample. Index into [`Ledger::lost_ns`].
 pub mod loss {
     /// The ring had no room: the drain is slow, stopped or dead.
     pub const RING_FULL: usize = 0;
@@ -54,8 +54,6 @@ pub struct EventState {
     pub shift: AtomicU32,
     /// 1 while the first sample, of random period, is awaited.
     pub first: AtomicU32,
-    /// Reserved.
-    pub pad: u32,
 }
 
 /// The cost of one kind of the recorder's own work in a process.
@@ -70,41 +68,25 @@ pub struct Cost {
     pub timed_ns: AtomicU64,
 }
 
-/// Header of a process file.
+/// The process and the sizes of its file. Written by the program before the file gets its name.
 #[repr(C)]
-pub struct ProcHeader {
-    /// [`super::MAGIC`], written last.
-    pub magic: AtomicU64,
-    /// Process id in the drain's pid namespace as far as the program knows it (its own getpid).
-    pub pid: u32,
-    /// Parent process id.
-    pub ppid: u32,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity {
     /// CLOCK_MONOTONIC ns when this file was opened.
     pub start_mono_ns: u64,
     /// Inode of the pid namespace that `pid` counts in; 0 if the program could not find it out.
     pub pid_namespace: u64,
+    /// Bytes of the ring, a power of two.
+    pub ring_bytes: u64,
+    /// Process id in the drain's pid namespace as far as the program knows it (its own getpid).
+    pub pid: u32,
+    /// Parent process id.
+    pub ppid: u32,
+    /// Number of [`ThreadSlot`]s.
+    pub thread_slots: u32,
     /// 1: each name that the program gives to a thread is written to the ring ([`super::record::NAME`]). 0:
     /// the drain must look for names.
     pub names_recorded: u32,
-    /// Active engine, see [`super::engine`].
-    pub engine: AtomicU32,
-    /// errno of the refused `perf_event_open`, 0 if it was not refused.
-    pub engine_errno: AtomicI32,
-    /// [`proc_state`].
-    pub state: AtomicU32,
-    /// Index of the active module table: `modules_gen % MODULE_TABLES`.
-    pub modules_gen: AtomicU32,
-    /// Odd while a `dlclose` is running. The drain publishes a table only if this number is unchanged since
-    /// it began.
-    pub dlclose_seq: AtomicU32,
-    /// Set by the program after dlopen/dlclose, cleared by the drain when it has re-read the map.
-    pub maps_dirty: AtomicU32,
-    /// Addresses that were in no known module, counted by handlers; a change makes the drain re-read the map.
-    pub unknown_pcs: AtomicU64,
-    /// Number of valid [`super::InitModule`] entries (grows only).
-    pub init_modules: AtomicU32,
-    /// Bytes used of the string area (grows only).
-    pub string_len: AtomicU32,
     /// Offset, length in the string area of the executable's path.
     pub exe: [u32; 2],
     /// Offset, length in the string area of the command line (NUL separated).
@@ -112,57 +94,111 @@ pub struct ProcHeader {
     /// Offset, length in the string area of the working directory at the start. Relative paths of modules
     /// that the program loads start there.
     pub directory: [u32; 2],
-    /// Number of threads that found no free slot.
-    pub no_slot: AtomicU64,
-    /// Samples taken (handler reached its end or counted a loss), all threads.
-    pub taken: AtomicU64,
-    /// Number of events (see [`super::event_kind`]) that found no room, by kind.
-    pub event_lost: [AtomicU64; event_kind::KINDS],
-    /// Σ of their values, by kind.
-    pub event_lost_value: [AtomicU64; event_kind::KINDS],
+}
+
+// SAFETY: eight words of integers without padding (the size is asserted in `layout`).
+unsafe impl Plain for Identity {}
+
+/// The engines of the process. Written by the program when it tests or arms them.
+#[repr(C)]
+pub struct EngineStatus {
+    /// Active engine, see [`super::engine`].
+    pub kind: AtomicU32,
+    /// errno of the refused `perf_event_open`, 0 if it was not refused.
+    pub errno: AtomicI32,
     /// errno with which the kernel refused the perf events other than CPU time, 0 if it did not.
     pub event_errno: [AtomicI32; MAX_EVENTS],
     /// The same for breakpoints on traced functions; ENOENT (2) until the function's file is found in the
     /// process.
     pub trace_errno: [AtomicI32; MAX_TRACES],
-    /// Number of events below their threshold, by kind, for kinds that count them.
+}
+
+/// The state of the module tables, of the module log and of the string area.
+#[repr(C)]
+pub struct ModuleStatus {
+    /// Index of the active module table: `generation % MODULE_TABLES`. Written by the drain.
+    pub generation: AtomicU32,
+    /// Odd while a `dlclose` is running. The drain publishes a table only if this number is unchanged since
+    /// it began. Written by the program.
+    pub dlclose_seq: AtomicU32,
+    /// Set by the program after dlopen/dlclose, cleared by the drain when it has re-read the map.
+    pub maps_dirty: AtomicU32,
+    /// Number of valid [`super::InitModule`] entries (grows only). Written by the program.
+    pub init_modules: AtomicU32,
+    /// Addresses that were in no known module, counted by handlers; a change makes the drain re-read the map.
+    pub unknown_pcs: AtomicU64,
+    /// Bytes used of the string area (grows only). Written by the program.
+    pub string_len: AtomicU32,
+}
+
+/// Counters of the process's samples and events. Written by handlers, by kind of event
+/// (see [`super::event_kind`]).
+#[repr(C)]
+pub struct ProcCounters {
+    /// Number of threads that found no free slot.
+    pub no_slot: AtomicU64,
+    /// Samples taken (handler reached its end or counted a loss), all threads.
+    pub taken: AtomicU64,
+    /// Number of events that found no room.
+    pub event_lost: [AtomicU64; event_kind::KINDS],
+    /// Σ of their values.
+    pub event_lost_value: [AtomicU64; event_kind::KINDS],
+    /// Number of events below their threshold, for kinds that count them.
     pub event_short: [AtomicU64; event_kind::KINDS],
-    /// Σ of their values, by kind.
+    /// Σ of their values.
     pub event_short_value: [AtomicU64; event_kind::KINDS],
-    /// Cost of recording in this process, by [`event_kind`]; 0: CPU time.
-    pub costs: [Cost; event_kind::KINDS],
+}
+
+/// Locations from which handlers read contexts.
+#[repr(C)]
+pub struct ContextWords {
     /// Distances from a thread's thread pointer to the words that point to its context ([`crate::context`]):
-    /// this project's, another writer's; 0 = none.
-    pub context_offsets: [AtomicU64; 2],
+    /// this project's, another writer's; 0 = none. Written by the program.
+    pub offsets: [AtomicU64; 2],
     /// Where the drain found the variables of other writers ([`crate::context::place`]); unused entries at
-    /// the end are 0.
-    pub context_places: [[AtomicU64; 2]; CONTEXT_PLACES],
+    /// the end are 0. Written by the drain.
+    pub places: [[AtomicU64; 2]; CONTEXT_PLACES],
     /// Names of labels in this project's contexts, by their index: offset, length in the string area.
+    /// Written by the program.
     pub label_names: [[AtomicU32; 2]; LABEL_NAMES],
-    /// Offsets and sizes of the parts of this file, in bytes.
-    pub threads_off: u64,
-    /// Number of [`ThreadSlot`]s.
-    pub thread_slots: u32,
-    /// The [`super::SessionPage::control`] that this process has applied, and [`LISTENS`] if it takes commands.
+}
+
+/// The latest program that this process started and that cannot be recorded. Written by the program; a new
+/// notice replaces the last one.
+#[repr(C)]
+pub struct Notice {
+    /// Its path in the string area and the reason: offset, length, [`unrecorded`] reason.
+    pub words: [AtomicU32; 3],
+    /// Number of notices written.
+    pub seq: AtomicU32,
+}
+
+/// Header of a process file.
+#[repr(C)]
+pub struct ProcHeader {
+    /// [`super::MAGIC`], written last.
+    pub magic: AtomicU64,
+    /// Fixed: the process.
+    pub identity: SharedCell<Identity>,
+    /// [`proc_state`]. Written by the program.
+    pub state: AtomicU32,
+    /// The [`super::LiveSettings::control`] that this process has applied, and [`LISTENS`] if it takes
+    /// commands. Written by the program.
     pub controlled: AtomicU32,
-    /// Offset of [`super::MODULE_TABLES`] × [`super::ModuleTable`].
-    pub modules_off: u64,
-    /// Offset of the [`super::InitModule`] log.
-    pub init_modules_off: u64,
-    /// Offset of the string area ([`super::STRING_BYTES`]).
-    pub strings_off: u64,
-    /// Offset of the ring.
-    pub ring_off: u64,
-    /// Bytes of the ring, a power of two.
-    pub ring_bytes: u64,
     /// Time when the program's own exit hook ran, CLOCK_MONOTONIC ns; 0 if it did not.
     pub exit_mono_ns: AtomicU64,
-    /// Path in the string area of a program that this process started and that cannot be recorded, and the
-    /// reason (offset, length, [`unrecorded`] reason). There is one entry: a new one replaces it, and
-    /// `notice_seq` counts them.
-    pub notice: [AtomicU32; 3],
-    /// Number of notices written.
-    pub notice_seq: AtomicU32,
+    /// The engines.
+    pub engine: EngineStatus,
+    /// The modules.
+    pub modules: ModuleStatus,
+    /// Counters of samples and events.
+    pub counters: ProcCounters,
+    /// Cost of recording in this process, by [`event_kind`]; 0: CPU time. Written by the program.
+    pub costs: [Cost; event_kind::KINDS],
+    /// Locations of contexts.
+    pub contexts: ContextWords,
+    /// The latest notice.
+    pub notice: Notice,
     /// Ring positions (apart from each other: both sides write one of them).
     pub ring: RingHeader,
 }
@@ -238,7 +274,7 @@ pub struct RingHeader {
     pub pad1: [u64; 6],
 }
 
-/// Values of [`ThreadSlot::stage`].
+/// Values of [`ThreadEngine::stage`].
 ///
 /// | from | to | by |
 /// |---|---|---|
@@ -265,14 +301,10 @@ pub mod stage {
     pub const ARMING: u32 = 4;
 }
 
-/// The CPU time ledger of one thread. `cpu at end = armed_at + Σ weight of samples + Σ lost + (tail < one
-/// period)`.
-#[repr(C, align(64))]
-pub struct ThreadSlot {
-    /// [`slot_state`] in the low half, generation in the high half (counts reuses).
-    pub state: AtomicU32,
-    /// Kernel thread id.
-    pub tid: AtomicU32,
+/// The CPU time ledger of a thread. `cpu at end = armed_at + Σ weight of samples + Σ lost + (tail < one
+/// period)`. Written by the program; the drain counts in `span_samples` too.
+#[repr(C)]
+pub struct Ledger {
     /// CLOCK_MONOTONIC ns when the slot was taken.
     pub start_mono_ns: AtomicU64,
     /// CLOCK_MONOTONIC ns when the thread ended (0: not seen).
@@ -295,22 +327,56 @@ pub struct ThreadSlot {
     pub lost_ns: [AtomicU64; loss::CAUSES],
     /// Lost samples by cause.
     pub lost: [AtomicU32; loss::CAUSES],
-    /// Set by the drain when it saw the recorder's signal in the thread's SigBlk while its CPU clock ran.
-    pub blocked_seen: AtomicU32,
+    /// Samples taken while a span was active.
+    pub span_samples: AtomicU32,
     /// Σ time-stamp-counter cycles spent in the handler (x86_64; 0 elsewhere).
     pub handler_cycles: AtomicU64,
-    /// Samples taken while a span was active; the drain counts here too.
-    pub span_samples: AtomicU32,
+}
+
+/// The CPU time engine of a thread. Written by the thread that arms it and by the thread's handler, except
+/// `blocked_seen`.
+#[repr(C)]
+pub struct ThreadEngine {
     /// One of [`stage`].
     pub stage: AtomicU32,
+    /// Set by the drain when it saw the recorder's signal in the thread's SigBlk while its CPU clock ran.
+    pub blocked_seen: AtomicU32,
     /// The reading of the thread's CPU clock, ns, before which no sample of CPU time is taken; 0: no limit.
     /// See `pace`.
     pub rest_until_ns: AtomicU64,
+    /// Handle: address of the perf control page, or timer id + 1.
+    pub handle: AtomicU64,
+    /// Second handle (the timer that complements PERF_USER).
+    pub handle2: AtomicU64,
+    /// Number of the thread's voluntary switches when its engine was last reconsidered.
+    pub waits: AtomicU64,
+    /// Its CPU clock at that time.
+    pub looked_cpu_ns: AtomicU64,
+}
+
+/// The perf events of a thread other than CPU time, by their index in [`super::SessionPage::events`]. Written
+/// by the thread that arms them and by the thread's handler.
+#[repr(C)]
+pub struct ThreadEvents {
+    /// Handles (address of the mapped page), 0 = none.
+    pub handles: [AtomicU64; MAX_EVENTS],
+    /// Their state.
+    pub states: [EventState; MAX_EVENTS],
+}
+
+/// The spans of a thread. Written by the thread.
+#[repr(C)]
+pub struct ThreadSpans {
     /// Off-CPU time of the thread when it last entered or left a span after it had been preempted:
     /// CLOCK_MONOTONIC minus its CPU clock, ns. 0: this has not happened yet.
     pub off_ns: AtomicU64,
     /// The first such reading.
     pub first_off_ns: AtomicU64,
+}
+
+/// Addresses of a thread's memory. Written by the program.
+#[repr(C)]
+pub struct ThreadMemory {
     /// Pages that are known to contain this project's contexts, see [`crate::context`]: from, to.
     pub context_pages: [AtomicU64; 2],
     /// The thread's thread pointer, 0 while it is not known.
@@ -319,18 +385,25 @@ pub struct ThreadSlot {
     pub stack_lo: AtomicU64,
     /// One past the highest stack address.
     pub stack_hi: AtomicU64,
-    /// Engine's handle: address of the perf control page, or timer id + 1.
-    pub engine_handle: AtomicU64,
-    /// Second handle (the timer that complements PERF_USER).
-    pub engine_handle2: AtomicU64,
-    /// Handles of the perf events other than CPU time (address of the mapped page), 0 = none.
-    pub event_handles: [AtomicU64; MAX_EVENTS],
-    /// State of these events.
-    pub event_states: [EventState; MAX_EVENTS],
-    /// Number of the thread's voluntary switches when its engine was last reconsidered.
-    pub waits: AtomicU64,
-    /// Its CPU clock at that time.
-    pub looked_cpu_ns: AtomicU64,
+}
+
+/// The slot of one thread.
+#[repr(C, align(64))]
+pub struct ThreadSlot {
+    /// [`slot_state`] in the low half, generation in the high half (counts reuses).
+    pub state: AtomicU32,
+    /// Kernel thread id.
+    pub tid: AtomicU32,
+    /// The CPU time ledger.
+    pub ledger: Ledger,
+    /// The CPU time engine.
+    pub engine: ThreadEngine,
+    /// Addresses of its memory.
+    pub memory: ThreadMemory,
+    /// Its spans.
+    pub spans: ThreadSpans,
+    /// Its other perf events.
+    pub events: ThreadEvents,
     /// Thread name (`comm`) as the program last set it, NUL padded; two words so that reads are plain.
     pub name: [AtomicU64; 2],
 }

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::{Plain, SharedCell};
+
 /// Bytes of the [`super::SESSION_FILE`], which holds a [`SessionPage`].
 pub const SESSION_BYTES: usize = 8192;
 /// Maximum number of perf events, in addition to CPU time, that can be sampled at once.
@@ -9,7 +11,7 @@ pub const MAX_EVENTS: usize = 8;
 /// Bytes of the path in an [`EventSpec`], NUL padded.
 pub const EVENT_PATH_BYTES: usize = 256;
 
-/// The engines that record: bits of [`SessionPage::engines`].
+/// The engines that record: bits of [`LiveSettings::engines`].
 pub mod engines {
     /// CPU time.
     pub const CPU: u32 = 1;
@@ -31,7 +33,7 @@ pub mod engines {
     pub const EVENTS: u32 = 1 << 8;
 }
 
-/// Values of [`SessionPage::spans`]; the same as in the interface to programs.
+/// Values of [`LiveSettings::spans`]; the same as in the interface to programs.
 pub mod spans {
     /// No spans are recorded, and samples do not name their span.
     pub const OFF: u32 = 0;
@@ -87,55 +89,70 @@ pub mod event_flags {
     pub const PATH: u32 = 2;
 }
 
-/// Written by the drain before the first program starts. Only the atomics change later.
+// SAFETY: 37 words of integers and bytes without padding, as its size shows.
+unsafe impl Plain for EventSpec {}
+const _: () = assert!(size_of::<EventSpec>() == 40 + EVENT_PATH_BYTES);
+
+/// Identifies the layout of the session. Written by the drain before the first program starts.
 #[repr(C)]
-pub struct SessionPage {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
     /// [`super::MAGIC`].
     pub magic: u64,
-    /// `size_of` of [`SessionPage`], [`super::ProcHeader`], [`super::ThreadSlot`], [`super::ModuleTable`]: a mismatch means another build.
+    /// [`super::SIZES`]: a mismatch means another build.
     pub sizes: [u32; 4],
-    /// Pid of the drain (0 after it ended normally).
-    pub drain_pid: AtomicU32,
-    /// Set to 1 when sampling must stop in every program of the session.
-    pub stop: AtomicU32,
-    /// Sampling period in ns of CPU time.
-    pub period_ns: AtomicU64,
-    /// Requested engine, see [`super::engine`].
-    pub engine: u32,
-    /// Maximum number of frames per sample (≤ [`super::MAX_DEPTH`]).
-    pub max_depth: u32,
+}
+
+// SAFETY: three words of integers without padding, as its size shows.
+unsafe impl Plain for Format {}
+const _: () = assert!(size_of::<Format>() == 24);
+
+/// Settings that do not change while the session lasts. Written by the drain before the first program starts;
+/// each program copies them when it joins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct FixedSettings {
     /// Bytes of each process's ring, a power of two.
     pub ring_bytes: u64,
-    /// Thread slots of each process.
-    pub thread_slots: u32,
-    /// Bit set, see [`session_flags`].
-    pub flags: u32,
     /// Bytes of the rows arena as mapped (the file is sparse).
     pub rows_bytes: u64,
     /// CLOCK_MONOTONIC ns when the session began.
     pub start_mono_ns: u64,
     /// Seed for the random first expiries.
     pub seed: u64,
-    /// Incremented by each process that opened a ring, successful or not; also the `n` of `<pid>-<n>.proc`.
-    pub processes: AtomicU64,
-    /// Interval within which equal samples are merged, ns; 0 if they are not. Stored here for recovery.
-    pub aggregate_ns: AtomicU64,
-    /// Number of `processes` without memory in this session: refused, or removed by the drain after their
-    /// end.
-    pub processes_gone: AtomicU64,
-    /// Number of `processes` that were refused because of `most_processes`, or because there was no memory
-    /// for them.
-    pub processes_refused: AtomicU64,
     /// Maximum number of processes that have memory here at the same time.
     pub most_processes: u64,
-    /// Incremented by a program that requests a flush of everything recorded so far (`flightline_dump`).
-    pub flush_wanted: AtomicU64,
-    /// The `flush_wanted` that the drain read before the last flush it completed.
-    pub flush_done: AtomicU64,
-    /// The engines that record, see [`engines`].
-    pub engines: AtomicU32,
-    /// 1 while recording is paused and the session continues.
-    pub paused: AtomicU32,
+    /// Requested engine, see [`super::engine`].
+    pub engine: u32,
+    /// Maximum number of frames per sample (≤ [`super::MAX_DEPTH`]).
+    pub max_depth: u32,
+    /// Thread slots of each process.
+    pub thread_slots: u32,
+    /// Bit set, see [`session_flags`].
+    pub flags: u32,
+    /// Valid entries of `traces`.
+    pub trace_count: u32,
+    /// Reserved.
+    pub pad: u32,
+    /// Functions whose slow calls are recorded.
+    pub traces: [TraceSpec; MAX_TRACES],
+}
+
+// SAFETY: 16 words of integers without padding, as its size shows.
+unsafe impl Plain for FixedSettings {}
+const _: () = assert!(size_of::<FixedSettings>() == 64 + MAX_TRACES * 32);
+
+/// Settings that may change while the session lasts. The drain changes them and then increments `control`;
+/// programs read them.
+#[repr(C)]
+pub struct LiveSettings {
+    /// Sampling period in ns of CPU time.
+    pub period_ns: AtomicU64,
+    /// CPU time that an event in the recording represents, ns. Samples may come less often while they cost
+    /// too much.
+    pub event_ns: AtomicU64,
+    /// Interval within which equal samples are merged, ns; 0 if they are not. Stored here for recovery.
+    pub aggregate_ns: AtomicU64,
     /// Mean number of allocated bytes between two samples.
     pub alloc_bytes: AtomicU64,
     /// Minimum duration of a lock wait that is recorded, ns.
@@ -144,27 +161,65 @@ pub struct SessionPage {
     pub io_ns: AtomicU64,
     /// Interval of the wall clock, ns.
     pub wall_ns: AtomicU64,
-    /// Valid entries of `events`.
+    /// The engines that record, see [`engines`].
+    pub engines: AtomicU32,
+    /// 1 while recording is paused and the session continues.
+    pub paused: AtomicU32,
+    /// Valid entries of [`SessionPage::events`].
     pub event_count: AtomicU32,
-    /// Incremented with each change of `engines` (and of the settings that belong to it) that running
-    /// programs must apply.
-    pub control: AtomicU32,
-    /// Perf events other than CPU time.
-    pub events: [EventSpec; MAX_EVENTS],
-    /// Valid entries of `traces`.
-    pub trace_count: u32,
-    /// Bit set of the `events` that are recorded now. A valid entry is never changed.
+    /// Bit set of the events that are recorded now. A valid entry is never changed.
     pub event_mask: AtomicU32,
     /// Which spans are recorded, see [`spans`].
     pub spans: AtomicU32,
-    /// CPU time that an event in the recording represents, ns. Samples may come less often while they cost
-    /// too much.
-    pub event_ns: AtomicU64,
-    /// Functions whose slow calls are recorded.
-    pub traces: [TraceSpec; MAX_TRACES],
+    /// Incremented with each change of `engines` (and of the settings that belong to it) that running
+    /// programs must apply.
+    pub control: AtomicU32,
 }
 
-/// Bits of [`SessionPage::flags`].
+/// Numbers of the session's processes. Programs increment them when they join; the drain increments `gone`.
+#[repr(C)]
+pub struct ProcessCounts {
+    /// Incremented by each process that opened a ring, successful or not; also the `n` of `<pid>-<n>.proc`.
+    pub joined: AtomicU64,
+    /// Number of `joined` without memory in this session: refused, or removed by the drain after their end.
+    pub gone: AtomicU64,
+    /// Number of `joined` that were refused because of [`FixedSettings::most_processes`], or because there
+    /// was no memory for them.
+    pub refused: AtomicU64,
+}
+
+/// Requests to write out everything recorded so far. Any process increments `wanted`; the drain sets `done`.
+#[repr(C)]
+pub struct FlushRequests {
+    /// Incremented by a program that requests a flush (`flightline_dump`).
+    pub wanted: AtomicU64,
+    /// The `wanted` that the drain read before the last flush it completed.
+    pub done: AtomicU64,
+}
+
+/// The contents of the session file.
+#[repr(C)]
+pub struct SessionPage {
+    /// Fixed: the layout.
+    pub format: SharedCell<Format>,
+    /// Pid of the drain (0 after it ended normally).
+    pub drain_pid: AtomicU32,
+    /// Set to 1 when sampling must stop in every program of the session.
+    pub stop: AtomicU32,
+    /// Fixed: settings that do not change.
+    pub fixed: SharedCell<FixedSettings>,
+    /// Settings that may change.
+    pub live: LiveSettings,
+    /// Numbers of processes.
+    pub processes: ProcessCounts,
+    /// Requests to write out everything.
+    pub flush: FlushRequests,
+    /// Perf events other than CPU time. An entry is written before [`LiveSettings::event_count`] includes it,
+    /// and is not changed afterwards.
+    pub events: [SharedCell<EventSpec>; MAX_EVENTS],
+}
+
+/// Bits of [`FixedSettings::flags`].
 pub mod session_flags {
     /// Record children made by fork and exec too (default on).
     pub const FOLLOW: u32 = 1;

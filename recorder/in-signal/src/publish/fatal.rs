@@ -1,29 +1,25 @@
 //! The last sample of a thread: its location when a signal came that ends the process, or could have.
 
-use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::{SampleRecord, event_kind};
 use crate::os::{clock, sys};
 use crate::publish::{self, Event};
 use crate::state::{ProcState, slots};
-use crate::unwind::interrupted::{Regs, arch};
+use crate::unwind::interrupted::{Regs, SignalFrame, arch};
 
 /// Records `index` (one of [`crate::payload::fatal`]) with `words` and the stack of the interrupted code.
 /// `fault` is the address of a failed access, 0 if the signal had another cause.
 ///
 /// The stack may be corrupt, so all of it is read by system calls that check the address. Returns false if
 /// the ring has no room; the loss is counted.
-///
-/// # Safety
-/// In a handler, every signal blocked; `context` is the kernel's.
 #[inline(never)]
-pub unsafe fn record(
+pub fn record(
     state: &'static ProcState,
     index: u16,
     words: &[u64],
     fault: u64,
-    context: *const c_void,
+    frame: SignalFrame<'_>,
 ) -> bool {
     let slot = slots::current();
     let plain = SampleRecord {
@@ -33,8 +29,7 @@ pub unsafe fn record(
         ..SampleRecord::default()
     };
     let event = Event { kind: event_kind::SIGNAL, index, value: 1, extra: words };
-    // SAFETY: the caller guarantees that `context` is the kernel's.
-    let regs = unsafe { Regs::interrupted(context) };
+    let regs = frame.registers();
     let Some(mut lease) = state.private.scratch.take_for(plain.slot) else {
         publish::lose(state, &event);
         return false;
@@ -73,14 +68,14 @@ fn called_from(regs: &Regs) -> Option<Regs> {
 
 /// Counts last samples that were requested but never came.
 pub fn lose(state: &ProcState, count: u64) {
-    if let Some(lost) = state.header.event_lost.get(usize::from(event_kind::SIGNAL)) {
+    if let Some(lost) = state.header.counters.event_lost.get(usize::from(event_kind::SIGNAL)) {
         lost.fetch_add(count, Relaxed);
     }
 }
 
 /// Counts a signal that is not recorded, because too many came before it.
 pub fn pass(state: &ProcState) {
-    if let Some(passed) = state.header.event_short.get(usize::from(event_kind::SIGNAL)) {
+    if let Some(passed) = state.header.counters.event_short.get(usize::from(event_kind::SIGNAL)) {
         passed.fetch_add(1, Relaxed);
     }
 }

@@ -20,7 +20,7 @@ use crate::unwind::walk::{self, Lookup};
 /// Known stack of a thread; (0, 0) if unknown.
 #[inline]
 pub fn bounds(slot: &ThreadSlot) -> (u64, u64) {
-    (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed))
+    (slot.memory.stack_lo.load(Relaxed), slot.memory.stack_hi.load(Relaxed))
 }
 
 /// The result of a walk.
@@ -60,15 +60,14 @@ pub fn walk<'s>(
 ) -> CapturedStack<'s> {
     let slot = state.slots.get(fixed.slot as usize);
     scratch.context_words = context::take(state, slot, fixed, &mut scratch.context);
-    // SAFETY: `install` requires that `tables` points to MODULE_TABLES tables that stay mapped.
-    let modules = unsafe { Modules::now(state.tables, &state.header.modules_gen) };
+    let modules = Modules::now(state.tables, &state.header.modules.generation);
     let epoch = state.private.epoch.load(Relaxed);
     let tag = Tag(modules.generation().wrapping_add(epoch) as u16);
     let lookup = Lookup { modules, rows: state.rows, rule_cache: &state.private.rule_cache, tag };
     // SAFETY: the interrupted stack pointer of this thread, and the stack that it was registered with.
-    let mut memory = unsafe { Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows) };
+    let mut memory = unsafe { Local::new(state.pid, stack, regs.sp(), &mut scratch.windows) };
     walk::prefetch(&lookup, regs, &memory, scratch.frames.get(..scratch.depth).unwrap_or_default());
-    let limit = (state.session.max_depth as usize).min(scratch.frames.len());
+    let limit = (state.fixed.max_depth as usize).min(scratch.frames.len());
     let frames = scratch.frames.get_mut(..limit).unwrap_or_default();
     let walked = walk::walk(&lookup, regs, &mut memory, &mut scratch.machine, frames);
     scratch.depth = walked.depth;
@@ -77,7 +76,7 @@ pub fn walk<'s>(
     fixed.modules_gen = modules.generation();
     fixed.exact_frames = walked.exact_frames;
     if walked.unknown_pcs != 0 {
-        state.header.unknown_pcs.fetch_add(u64::from(walked.unknown_pcs), Relaxed);
+        state.header.modules.unknown_pcs.fetch_add(u64::from(walked.unknown_pcs), Relaxed);
     }
     CapturedStack::new(&scratch.frames, fixed.depth, &scratch.context, scratch.context_words)
 }
@@ -86,7 +85,7 @@ pub fn walk<'s>(
 #[inline]
 fn count(state: &ProcState, fixed: &SampleRecord, taken: &CapturedStack<'_>) {
     if let (false, Some(slot)) = (taken.context.is_empty(), state.slots.get(fixed.slot as usize)) {
-        slot.span_samples.fetch_add(1, Relaxed);
+        slot.ledger.span_samples.fetch_add(1, Relaxed);
     }
 }
 
@@ -203,7 +202,7 @@ pub fn name(state: &ProcState, time_ns: u64, thread: (u32, u32), name: &[u8; 16]
 pub fn lose(state: &ProcState, event: &Event<'_>) {
     let kind = usize::from(event.kind);
     if let (Some(count), Some(value)) =
-        (state.header.event_lost.get(kind), state.header.event_lost_value.get(kind))
+        (state.header.counters.event_lost.get(kind), state.header.counters.event_lost_value.get(kind))
     {
         count.fetch_add(1, Relaxed);
         value.fetch_add(event.value, Relaxed);

@@ -15,7 +15,7 @@ pub mod slots;
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::layout::{ModuleTable, ProcHeader, SessionPage, ThreadSlot};
+use crate::layout::{FixedSettings, MODULE_TABLES, ModuleTable, ProcHeader, SessionPage, ThreadSlot};
 use crate::ring::Ring;
 use crate::state::open_calls::Traces;
 use crate::state::scratch::Pool;
@@ -59,12 +59,16 @@ pub const PRIVATE_BYTES: usize = size_of::<Private>();
 pub struct ProcState {
     /// The session's page.
     pub session: &'static SessionPage,
+    /// The session's fixed settings, as this process read them when it joined.
+    pub fixed: FixedSettings,
+    /// The PID of the process that joined.
+    pub pid: u32,
     /// This process's header.
     pub header: &'static ProcHeader,
     /// Thread slots.
     pub slots: &'static [ThreadSlot],
-    /// First of [`crate::layout::MODULE_TABLES`] module tables (written by the drain too, hence no reference).
-    pub tables: *const ModuleTable,
+    /// Module tables.
+    pub tables: &'static [ModuleTable; MODULE_TABLES],
     /// Sample ring.
     pub ring: Ring<'static>,
     /// Rows arena as words (read only, written by the drain).
@@ -76,15 +80,9 @@ pub struct ProcState {
     pub salt: u8,
 }
 
-// SAFETY: the only raw pointer points to shared memory that is read by volatile loads.
-unsafe impl Sync for ProcState {}
-// SAFETY: the only raw pointer points to shared memory, which is valid in every thread and read by volatile
-// loads.
-unsafe impl Send for ProcState {}
-
 static STATE: AtomicPtr<ProcState> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Publishes `state` to handlers. `tables` must point to [`crate::layout::MODULE_TABLES`] tables.
+/// Publishes `state` to handlers.
 ///
 /// # Safety
 /// Everything `state` points to stays mapped until the process ends (or until [`uninstall`] and the end of every

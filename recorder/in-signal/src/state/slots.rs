@@ -19,7 +19,7 @@ pub fn current() -> Option<&'static ThreadSlot> {
 #[cold]
 pub fn registered_by_another() -> Option<&'static ThreadSlot> {
     let state = state::get()?;
-    if state.header.no_slot.load(Relaxed) != 0 {
+    if state.header.counters.no_slot.load(Relaxed) != 0 {
         return None;
     }
     by_tid(state, sys::gettid())
@@ -46,7 +46,7 @@ pub fn by_tid(state: &'static ProcState, tid: u32) -> Option<&'static ThreadSlot
 /// Returns the live slot of the thread with this thread pointer.
 pub fn by_pointer(state: &'static ProcState, pointer: usize) -> Option<&'static ThreadSlot> {
     state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0).find(|slot| {
-        slot.thread_pointer.load(Relaxed) == pointer as u64
+        slot.memory.thread_pointer.load(Relaxed) == pointer as u64
             && slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE
     })
 }
@@ -61,7 +61,7 @@ pub fn index(state: &ProcState, slot: &ThreadSlot) -> u32 {
 /// Adds to a slot's loss counters. The caller updates `last_cpu_ns`.
 #[inline]
 pub fn count_loss(slot: &ThreadSlot, cause: usize, ns: u64) {
-    if let (Some(sum), Some(count)) = (slot.lost_ns.get(cause), slot.lost.get(cause)) {
+    if let (Some(sum), Some(count)) = (slot.ledger.lost_ns.get(cause), slot.ledger.lost.get(cause)) {
         sum.fetch_add(ns, Relaxed);
         count.fetch_add(1, Relaxed);
     }
@@ -69,7 +69,7 @@ pub fn count_loss(slot: &ThreadSlot, cause: usize, ns: u64) {
 
 /// A number in (0, period], different for every thread and time.
 pub(crate) fn random_first(state: &ProcState, tid: u32, period: u64) -> u64 {
-    let mut x = state.session.seed ^ u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut x = state.fixed.seed ^ u64::from(tid).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x ^= clock::monotonic_ns().rotate_left(32) ^ clock::cycles();
     // splitmix64's finaliser.
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,7 @@
-//! Registers of the interrupted code, and their DWARF numbers.
+//! The arguments of a signal handler; registers of the interrupted code, and their DWARF numbers.
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
 
 /// DWARF numbers and offsets of this architecture.
 #[cfg(target_arch = "x86_64")]
@@ -117,12 +120,88 @@ impl Regs {
     /// # Safety
     /// `context` is the third argument of a handler installed with `SA_SIGINFO`.
     #[inline]
-    pub unsafe fn interrupted(context: *const core::ffi::c_void) -> Regs {
+    pub unsafe fn interrupted(context: *const c_void) -> Regs {
         // SAFETY: the caller guarantees that the kernel wrote a whole `ucontext_t` at `context`.
         let word = |address: u64| Some(unsafe { (address as *const u64).read() });
         let mut regs = Regs::unknown();
         regs.load_context(context as u64, word);
         regs
+    }
+}
+
+/// The arguments of the running signal handler: the signal's number, its `siginfo_t` and the `ucontext_t` that
+/// the kernel restores when the handler returns.
+#[derive(Clone, Copy)]
+pub struct SignalFrame<'a> {
+    signal: i32,
+    info: *mut c_void,
+    context: *mut c_void,
+    handler: PhantomData<&'a ()>,
+}
+
+impl SignalFrame<'_> {
+    /// Wraps the arguments of a handler. Returns `None` without a `siginfo_t`.
+    ///
+    /// # Safety
+    /// `info` is null, or the arguments are those of a handler that was installed with `SA_SIGINFO` and runs
+    /// for `'a`.
+    #[inline]
+    pub unsafe fn new<'a>(signal: i32, info: *mut c_void, context: *mut c_void) -> Option<SignalFrame<'a>> {
+        (!info.is_null()).then_some(SignalFrame { signal, info, context, handler: PhantomData })
+    }
+
+    /// The signal's number.
+    #[inline]
+    pub fn signal(&self) -> i32 {
+        self.signal
+    }
+
+    /// The `siginfo_t`.
+    #[inline]
+    pub fn info(&self) -> *mut c_void {
+        self.info
+    }
+
+    /// The `ucontext_t`.
+    #[inline]
+    pub fn context(&self) -> *mut c_void {
+        self.context
+    }
+
+    /// `si_code`: the cause of the signal.
+    #[inline]
+    pub fn code(&self) -> i32 {
+        // SAFETY: the third int of the kernel's siginfo_t, which has 128 bytes.
+        unsafe { self.info.cast::<i32>().add(2).read() }
+    }
+
+    /// The eight bytes at offset 16: `si_addr`, or `si_pid` and `si_uid`.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        // SAFETY: inside the kernel's siginfo_t, which has 128 bytes.
+        unsafe { self.info.cast::<u64>().add(2).read() }
+    }
+
+    /// The eight bytes at offset 24: `si_perf_data`, or `si_value` of a timer or a queued signal.
+    #[inline]
+    pub fn value(&self) -> u64 {
+        // SAFETY: inside the kernel's siginfo_t, which has 128 bytes.
+        unsafe { self.info.cast::<u64>().add(3).read() }
+    }
+
+    /// `si_perf_flags` of a trap by a perf event: the four bytes at offset 36, after `si_perf_data` and
+    /// `si_perf_type`.
+    #[inline]
+    pub fn perf_flags(&self) -> u32 {
+        // SAFETY: inside the kernel's siginfo_t, which has 128 bytes.
+        unsafe { self.info.cast::<u32>().add(9).read() }
+    }
+
+    /// Returns the registers that the kernel saved for the return of the handler.
+    #[inline]
+    pub fn registers(&self) -> Regs {
+        // SAFETY: the context of a handler that runs, by the contract of `new`.
+        unsafe { Regs::interrupted(self.context) }
     }
 }
 

@@ -1,39 +1,30 @@
 //! Finds the module of an address in the active table.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, ModuleTable, module_flags};
+use crate::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry, ModuleTable, SharedCell, module_flags};
 
 /// A view of the module tables at one generation.
 #[derive(Clone, Copy)]
 pub struct Modules<'a> {
-    table: *const ModuleTable,
-    count: usize,
+    entries: &'a [SharedCell<ModuleEntry>],
     generation: u32,
     current: &'a AtomicU32,
 }
 
 impl<'a> Modules<'a> {
-    /// Selects the table that `current` (the header's `modules_gen`) names.
-    ///
-    /// # Safety
-    /// `tables` points to [`MODULE_TABLES`] tables that stay mapped for `'a`.
+    /// Selects the table that `current` (the header's [`crate::layout::ModuleStatus::generation`]) names.
     #[inline]
-    pub unsafe fn now(tables: *const ModuleTable, current: &'a AtomicU32) -> Modules<'a> {
+    pub fn now(tables: &'a [ModuleTable; MODULE_TABLES], current: &'a AtomicU32) -> Modules<'a> {
         let generation = current.load(Ordering::Acquire);
-        // SAFETY: the index is below MODULE_TABLES.
-        let table = unsafe { tables.add(generation as usize % MODULE_TABLES) };
-        // SAFETY: the index is below MODULE_TABLES, so the table is mapped; the count is an atomic of shared
-        // memory.
-        let count = unsafe { &(*table).count }.load(Ordering::Acquire) as usize;
-        Modules { table, count: count.min(MODULES_PER_TABLE), generation, current }
+        Modules { entries: entries(select(tables, generation)), generation, current }
     }
 
     /// Returns a view of a table that does not change while the view lives.
     pub fn new(table: &'a ModuleTable) -> Modules<'a> {
-        let (count, generation) =
-            (table.count.load(Ordering::Relaxed) as usize, table.generation.load(Ordering::Relaxed));
-        Modules { table, count: count.min(MODULES_PER_TABLE), generation, current: &table.generation }
+        let generation = table.generation.load(Ordering::Relaxed);
+        Modules { entries: entries(table), generation, current: &table.generation }
     }
 
     /// Generation of this view.
@@ -45,12 +36,7 @@ impl<'a> Modules<'a> {
     /// Copies entry `i`. Returns `None` if the table may have been rewritten in the meantime.
     #[inline]
     fn entry(&self, i: usize) -> Option<ModuleEntry> {
-        if i >= self.count {
-            return None;
-        }
-        // SAFETY: in bounds (count is capped); volatile because the drain may write at the same time.
-        let entry =
-            unsafe { (&raw const (*self.table).entries).cast::<ModuleEntry>().add(i).read_volatile() };
+        let entry = self.entries.get(i)?.load();
         core::sync::atomic::fence(Ordering::Acquire);
         let newer = self.current.load(Ordering::Relaxed).wrapping_sub(self.generation) as usize;
         // The drain writes table g + MODULE_TABLES while generation g + MODULE_TABLES − 1 is active.
@@ -59,19 +45,15 @@ impl<'a> Modules<'a> {
 
     #[inline]
     fn start(&self, i: usize) -> u64 {
-        if i >= self.count {
-            return u64::MAX;
-        }
-        // SAFETY: in bounds; a torn value only misleads the search, the entry is checked afterwards.
-        unsafe {
-            (&raw const (*self.table).entries).cast::<ModuleEntry>().add(i).cast::<u64>().read_volatile()
-        }
+        // A value that is being rewritten only misleads the search; the entry is checked afterwards.
+        let entry = self.entries.get(i);
+        entry.map_or(u64::MAX, |e| e.word::<{ offset_of!(ModuleEntry, start) }>().load(Ordering::Relaxed))
     }
 
     /// Returns the module that covers `address`.
     #[inline]
     pub fn find(&self, address: u64) -> Option<ModuleEntry> {
-        let (mut low, mut high) = (0usize, self.count);
+        let (mut low, mut high) = (0usize, self.entries.len());
         while low < high {
             let middle = low.midpoint(high);
             if self.start(middle) <= address {
@@ -83,6 +65,20 @@ impl<'a> Modules<'a> {
         let entry = self.entry(low.checked_sub(1)?)?;
         (entry.start <= address && address < entry.end).then_some(entry)
     }
+}
+
+/// Returns the valid entries of a table.
+#[inline]
+fn entries(table: &ModuleTable) -> &[SharedCell<ModuleEntry>] {
+    let count = table.count.load(Ordering::Acquire) as usize;
+    table.entries.get(..count.min(MODULES_PER_TABLE)).unwrap_or_default()
+}
+
+/// Returns the table of a generation.
+#[inline]
+pub fn select(tables: &[ModuleTable; MODULE_TABLES], generation: u32) -> &ModuleTable {
+    let [first, ..] = tables;
+    tables.get(generation as usize % MODULE_TABLES).unwrap_or(first)
 }
 
 /// Returns true if plain loads of the module's unwind information are safe.

@@ -161,7 +161,7 @@ impl Image {
     pub fn new(info: Vec<u8>, stack: &[u64]) -> Image {
         let mut tables: Box<[ModuleTable; MODULE_TABLES]> = zeroed();
         tables[0].count = AtomicU32::new(1);
-        tables[0].entries[0] = ModuleEntry {
+        let entry = ModuleEntry {
             start: CODE,
             end: CODE + 0x1_0000,
             bias: 0,
@@ -172,6 +172,7 @@ impl Image {
             path_id: 0,
             eh_readable_start: HDR,
         };
+        tables[0].entries[0].store(entry);
         let words = stack.iter().flat_map(|w| w.to_le_bytes()).collect();
         let areas = vec![(HDR, info), (STACK, words)];
         let memory = Areas { areas, stack_words: stack.len(), info: (0, 0), reads: 0 };
@@ -186,8 +187,7 @@ impl Image {
     }
 
     pub fn walk(&mut self, regs: &Regs, limit: usize) -> (Vec<u64>, Walked) {
-        // SAFETY: four tables.
-        let modules = unsafe { Modules::now(self.tables.as_ptr(), &self.current) };
+        let modules = Modules::now(&self.tables, &self.current);
         let lookup = Lookup { modules, rows: &self.rows, rule_cache: &self.rule_cache, tag: Tag(1) };
         let mut frames = vec![0; limit];
         let walked = walk(&lookup, regs, &mut self.memory, &mut self.machine, &mut frames);

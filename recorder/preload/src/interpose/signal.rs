@@ -335,7 +335,8 @@ unsafe fn wait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const times
         // SAFETY: the calling thread's own errno.
         let interrupted = signo < 0 && unsafe { *libc::__errno_location() } == libc::EINTR;
         let in_vain = interrupted && stolen(set, holds);
-        if !in_vain && (signo <= 0 || !signals::is_ours(signo, to.cast())) {
+        // SAFETY: a call that returns a signal has filled the siginfo.
+        if !in_vain && (signo <= 0 || !signals::is_ours(signo, unsafe { &*to })) {
             return signo;
         }
         if let Some(until) = until {
