@@ -233,7 +233,7 @@ fn selecting_is_the_same_for_all() {
     }
     assert!(
         String::from_utf8_lossy(&flightline(&["fold", &file, "--min-width", "3px"]).stderr)
-            .contains("applies to SVG")
+            .contains("applies only to SVG")
     );
     assert!(
         String::from_utf8_lossy(&flightline(&["convert", &file, "-o", "x.json"]).stderr).contains("--format")

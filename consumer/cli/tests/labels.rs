@@ -106,7 +106,7 @@ fn what_no_sample_has_is_told_with_what_there_is() {
     let value = told(&["fold", path, "--label", "tenant=green"]);
     assert!(
         value.contains(
-            "no sample with the label tenant=green: there are tenant=, tenant=0, tenant=blue, tenant=red"
+            "no sample with the label tenant=green: its labels are tenant=, tenant=0, tenant=blue, tenant=red"
         ),
         "{value}"
     );
