@@ -113,7 +113,7 @@ fn what_no_sample_has_is_told_with_what_there_is() {
     let both = told(&["fold", path, "--label", "tenant=blue", "--label", "size=0"]);
     assert!(both.contains("no sample with the label tenant=blue size=0"), "{both}");
     let name = told(&["fold", path, "--label", "task=1"]);
-    assert!(name.contains("there are size, tenant"), "{name}");
+    assert!(name.contains("its labels are size, tenant"), "{name}");
     let number = told(&["fold", path, "--label", "size=sixteen"]);
     assert!(number.contains("size=16"), "{number}");
     let bare = folder.path().join("bare.pb.gz");
