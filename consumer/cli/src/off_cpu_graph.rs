@@ -479,7 +479,7 @@ mod tests {
         assert!(notes(&seen, Graph::OffCpu, false).iter().all(|note| !note.contains("preempted")));
         let drawn = Seen { open: 1, open_drawn: 1, ..Seen::default() };
         assert_eq!(noted(&drawn, "1 thread was still waiting"), GRAPHS);
-        assert_eq!(noted(&Seen { idle: 2_000_000_000, ..Seen::default() }, "2.000 s of waiting"), GRAPHS);
+        assert_eq!(noted(&Seen { idle: 2_000_000_000, ..Seen::default() }, "2.000 s of idle waits"), GRAPHS);
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
         ["pdf", "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "ps", "eps"];
     let ending = path.extension().unwrap_or_default();
     if PICTURES.iter().any(|picture| ending.eq_ignore_ascii_case(picture)) {
-        bail!("{}: wrong extension for this output: {known}", path.display());
+        bail!("{}: wrong extension; {known}", path.display());
     }
     Ok(())
 }

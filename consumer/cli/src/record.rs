@@ -49,7 +49,8 @@ Examples:
   flightline record -e cpu,alloc,lock -- ./server        also allocations and lock waits";
 
 const DETAILS: &str = "\
-Events (-e NAME or NAME@INTERVAL; `flightline list` shows which work on this machine):
+Events:
+  -e NAME or -e NAME@INTERVAL; `flightline list` shows which work on this machine
   cpu            CPU time by stack (default), such as cpu@1ms
   wall           wall-clock time by stack: threads that run and threads that wait
   alloc          memory allocations, by bytes, such as alloc@512k
@@ -60,7 +61,7 @@ Events (-e NAME or NAME@INTERVAL; `flightline list` shows which work on this mac
   metrics        CPU load, memory and threads of the process
   page-faults, cycles, sched:sched_switch, uprobe:libc.so.6:malloc, …   any event of Linux perf
 
-Outputs (-o):
+Outputs:
   run.jfr        a file; an existing file is renamed to run.jfr.old
   run-%p.jfr     one file per process; %p is the PID
   -              standard output; the standard output of the program then goes to standard error

@@ -116,7 +116,10 @@ pub fn by(text: &str) -> Result<By, String> {
 pub fn run(args: &SpansArgs) -> Result<Outcome> {
     if let Some(output) = &args.output {
         output::refuse_input(output, args.inputs.iter().map(PathBuf::as_path))?;
-        output::refuse_picture(output, "flame graphs end in .html, .htm or .svg, all else is folded text")?;
+        output::refuse_picture(
+            output,
+            "the name of a flame graph must end in .html, .htm or .svg; other names get folded text",
+        )?;
         if args.json && output.as_os_str() == "-" {
             bail!("--json and `-o -` cannot both go to standard output; give a file with -o");
         }

@@ -272,7 +272,8 @@ fn missing_lines_and_addresses_are_reported_with_remedy() {
     let recorded = Recorded::c(&[]);
     let message = recorded.error(&["spin", "--asm"]);
     assert!(
-        message.contains("the recording has no addresses of spin") && message.contains("record --addresses"),
+        message.contains("source lines instead of addresses for spin")
+            && message.contains("record --addresses"),
         "{message}"
     );
     let bare = record("spin.c", C, &["cc", "-O1"], &[]);

@@ -233,7 +233,7 @@ fn selection_options_agree_across_commands_and_inputs() {
     }
     assert!(
         String::from_utf8_lossy(&flightline(&["fold", &file, "--min-width", "3px"]).stderr)
-            .contains("applies to SVG")
+            .contains("applies only to SVG")
     );
     assert!(
         String::from_utf8_lossy(&flightline(&["convert", &file, "-o", "x.json"]).stderr).contains("--format")

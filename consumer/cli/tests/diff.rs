@@ -167,7 +167,7 @@ fn incomparable_profiles_are_rejected_with_reason() {
     let kinds = told(&profiles.of(cpu.to_str().unwrap(), wall.to_str().unwrap(), &[]));
     assert!(kinds.contains("jdk.ExecutionSample") && kinds.contains("-e"), "{kinds}");
     let units = told(&profiles.of(cpu.to_str().unwrap(), "a.folded", &["--total"]));
-    assert!(units.contains("measured in ns") && units.contains("in samples"), "{units}");
+    assert!(units.contains("is in ns") && units.contains("in samples"), "{units}");
     assert!(told(&profiles.of("-", "-", &[])).contains("only one profile can be standard input"));
     assert!(told(&profiles.diff(&["-o", "a.folded"])).contains("is the input"));
     assert_eq!(profiles.diff(&["--fail-above", "x"]).status.code(), Some(2));

@@ -254,7 +254,7 @@ fn rows_acknowledged_by_fluentd_count_as_delivered() {
         let args = [&LABELS[..], &SEND[..3], &["--send", &to]].concat();
         let output = export(input, &args).stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-        let summary = format!("{to}: 5 of 5 samples acknowledged, in 1 messages; 0 tries again");
+        let summary = format!("{to}: 5 of 5 samples acknowledged, in 1 messages; 0 retries");
         assert!(told(&output).contains(&summary), "{}", told(&output));
         assert_eq!(receiver.join().unwrap(), rows(ROWS));
     }
@@ -307,7 +307,7 @@ fn options_without_effect_are_rejected() {
     ] {
         let output = export(&path, args).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(told(&output).starts_with(&format!("error: {named} is of ")), "{args:?}: {}", told(&output));
+        assert!(told(&output).starts_with(&format!("error: {named} ")), "{args:?}: {}", told(&output));
     }
     let several = export(&path, &["unix:/no/socket", "--format", "hdps", "-o", "-"]).output().unwrap();
     assert_eq!(several.status.code(), Some(1));

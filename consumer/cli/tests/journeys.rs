@@ -99,11 +99,7 @@ fn unsupported_output_extensions_are_rejected() {
         }
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}: {}", told(&output));
-        assert!(
-            told(&output).contains("the name of a flame graph must end in"),
-            "{args:?}: {}",
-            told(&output)
-        );
+        assert!(told(&output).contains("must end in"), "{args:?}: {}", told(&output));
         assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{args:?}");
     }
     // An explicit format permits it.
@@ -175,7 +171,7 @@ fn slower_without_slow_calls_does_not_suggest_recording_again() {
     let least = [("syscallIo", "10ms"), ("blockIo", "5ms")];
     let said = slower(&least, 4711, 12);
     assert!(said.contains("--block-io=5ms, --syscall-io=10ms"), "{said}");
-    assert!(said.contains("4711 took less") && said.contains("12 were lost"), "{said}");
+    assert!(said.contains("4711 were shorter") && said.contains("12 were lost"), "{said}");
     let said = slower(&least, 0, 0);
     assert!(said.ends_with("but none exceeded the threshold\n"), "{said}");
     // A recording without such settings.

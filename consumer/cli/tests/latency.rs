@@ -170,7 +170,7 @@ fn recording_without_durations_fails_and_names_options() {
     assert!(none.contains("record with -e io, -e lock, --trace FUNCTION"), "{none}");
     let jdk = fixture("recordings/jdk25.jfr");
     let none = fails(&["-e", "jdk.NoSuchEvent", &jdk]);
-    assert!(none.contains("no event jdk.NoSuchEvent in ") && none.contains("flightline summary"), "{none}");
+    assert!(none.contains("no jdk.NoSuchEvent event in ") && none.contains("flightline summary"), "{none}");
     let none = fails(&["-I", "no_such_function", &jdk]);
     assert!(none.contains("no selected event in "), "{none}");
 }

@@ -132,7 +132,7 @@ fn text_and_flame_graphs_do_not_overwrite_a_recording() {
         let refused = flightline(&[*args, &[RECORDING, "-o", other.to_str().unwrap()]].concat());
         assert_eq!(refused.status.code(), Some(1), "{args:?}: {}", stderr(&refused));
         assert!(
-            stderr(&refused).contains("other.jfr is a recording and is not overwritten"),
+            stderr(&refused).contains("other.jfr is a recording, and recordings are not overwritten"),
             "{args:?}: {}",
             stderr(&refused)
         );

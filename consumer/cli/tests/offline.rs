@@ -135,11 +135,11 @@ fn errors_are_one_line_with_file_name_and_status_1() {
     };
     check(&["fold", "/no/such.jfr"], &["error:", "/no/such.jfr", "No such file"]);
     check(&["summary", empty], &[empty, "empty"]);
-    check(&["summary", folder], &[folder, "directory"]);
+    check(&["summary", folder], &[folder, "contains no recordings"]);
     check(&["summary", other], &[other, "not a JFR recording"]);
     check(&["flame", other], &[other, "line 1"]);
     check(&["fold", &recording, "-e", "alloc"], &["no event alloc", "jdk.ExecutionSample"]);
-    check(&["flame", &recording, "-I", "no such function"], &["no sample passes the filters"]);
+    check(&["flame", &recording, "-I", "no such function"], &["nothing is left to draw"]);
     check(&["flame", &recording, "-o", "/no/such/x.html"], &["cannot write /no/such/x.html"]);
 }
 
