@@ -326,7 +326,7 @@ fn rust_program_stacks_match_framehop() {
     if std::env::var_os(WORK).is_some() {
         work(false);
     }
-    judge("rust program", myself("rust_program", "plain"));
+    judge("rust program", myself("rust_program_stacks_match_framehop", "plain"));
 }
 
 /// Tests a program that spends half of its time in a signal handler: framehop ends at the signal frame, gdb

@@ -403,7 +403,7 @@ fn invalid_dump_requests_are_reported_in_one_line() {
     let table: [(&[&str], i32, &str); 5] = [
         (&["-p", "999999999"], 1, "process 999999999 does not exist"),
         (&["-p", &std::process::id().to_string()], 1, "is not being recorded"),
-        (&["/nonexistent"], 1, "there is no /nonexistent"),
+        (&["/nonexistent"], 1, "/nonexistent does not exist"),
         (&[folder.path().to_str().unwrap()], 1, "cannot find a chunk in"),
         (&["/dev/null"], 1, "no data has been recorded yet"),
     ];

@@ -91,10 +91,10 @@ fn closing_line_names_files_that_exist() {
         (finished.stderr.lines().last().unwrap_or_default().to_owned(), there)
     };
     let (line, there) = closing(&["--flame", "a.html"]);
-    assert!(line.ends_with("drawn in a.html") && !line.contains(".jfr"), "{line}");
+    assert!(line.ends_with("flame graph in a.html") && !line.contains(".jfr"), "{line}");
     assert_eq!(there, ["a.html"]);
     let (line, there) = closing(&["--flame", "a.svg", "-o", "a.jfr"]);
-    assert!(line.ends_with(" in a.jfr, drawn in a.svg"), "{line}");
+    assert!(line.ends_with(" in a.jfr, flame graph in a.svg"), "{line}");
     assert_eq!(there, ["a.jfr", "a.svg"]);
     let (line, there) = closing(&["-o", "a.jfr"]);
     assert!(line.ends_with(" in a.jfr"), "{line}");

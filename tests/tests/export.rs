@@ -267,7 +267,7 @@ fn opentelemetry_collector_accepts_all_exported_data() {
             .expect_success("export");
         let spans = if more == "--inferred" { 2 * SPANS } else { SPANS };
         let told = format!(
-            "{SAMPLES} samples, {IN_SPANS} of them in spans, and {spans} spans in 2 messages; 0 tries again"
+            "{SAMPLES} samples, {IN_SPANS} of them in spans, and {spans} spans in 2 messages; 0 retries"
         );
         assert!(sent.stderr.contains(&told), "{}", sent.stderr);
     }

@@ -196,8 +196,8 @@ fn symbolize_errors_are_reported_in_one_line() {
     let no_recording = folder.path().join("x.jfr");
     std::fs::write(&no_recording, "nothing").unwrap();
     let cases: [(&[&str], &str); 3] = [
-        (&["x.jfr", "--debug-dir", "nowhere"], "nowhere is no directory"),
-        (&["x.jfr", "--file", "nowhere"], "nowhere is no file"),
+        (&["x.jfr", "--debug-dir", "nowhere"], "nowhere is not a directory"),
+        (&["x.jfr", "--file", "nowhere"], "nowhere is not a file"),
         (&["x.jfr"], "no event can be read"),
     ];
     for (args, message) in cases {

@@ -333,7 +333,7 @@ fn conflicting_io_options_are_rejected() {
         assert_eq!(finished.code(), 2, "{}", finished.stderr);
         assert!(finished.stderr.contains(said), "{}", finished.stderr);
     };
-    refused(&["--syscall-io", "-e", "io"], "syscall-io: -e io records the same calls");
+    refused(&["--syscall-io", "-e", "io"], "syscall-io: `-e io` records the same calls");
     refused(&["--block-io", "--off-cpu-stack", "5"], "block-io: 5 bytes of stack");
     refused(&["--growth", "--off-cpu-ring", "100000"], "growth: a ring of 100000 bytes");
     refused(&["--off-cpu-ring", "1m"], "--syscall-io");

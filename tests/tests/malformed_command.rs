@@ -105,7 +105,7 @@ fn special_and_missing_files_are_reported() {
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains(&*folder.path().to_string_lossy()), "{err}");
-    assert!(err.to_lowercase().contains("directory"), "{err}");
+    assert!(err.contains("contains no recordings"), "{err}");
 
     let (output, _) = bounded(&["summary"], &folder.path().join("none.jfr"));
     let err = String::from_utf8_lossy(&output.stderr).into_owned();

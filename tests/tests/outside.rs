@@ -539,7 +539,7 @@ fn attach_errors_name_process_or_engine() {
     let folder = tempfile::tempdir().unwrap();
     let (finished, _) = attach("4194303", folder.path(), &[]);
     assert_eq!(finished.code(), 1);
-    assert!(finished.stderr.contains("no process 4194303"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("process 4194303 does not exist"), "{}", finished.stderr);
     let (finished, _) = attach("no such program", folder.path(), &[]);
     assert_eq!(finished.code(), 1);
     assert!(finished.stderr.contains("not found"), "{}", finished.stderr);

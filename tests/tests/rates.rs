@@ -6,7 +6,7 @@ use flightline_tests::run::{beside, turn};
 use flightline_tests::{shares, skip, spans, victim};
 
 /// The number of samples in the closing line and in the recording, and the number taken: `1234 samples, …`,
-/// or `1234 samples (123 taken), …` if samples are repeated by weight.
+/// or `1234 samples (123 stacks sampled), …` if samples are repeated by weight.
 fn told(stderr: &str) -> (usize, f64) {
     let line = stderr.lines().rev().find(|l| l.contains(" samples")).unwrap_or_else(|| panic!("{stderr}"));
     let (before, after) = line.split_once(" samples").unwrap();

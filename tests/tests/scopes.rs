@@ -317,7 +317,7 @@ fn a_recording_for_each(recording: &Path, table: &Path) {
     let none = cut("attempt=none");
     assert_eq!(none.code(), 1);
     assert!(
-        none.stderr.contains("no sample with the label attempt=none: `flightline spans --by label=attempt`"),
+        none.stderr.contains("no sample with the label attempt=none; `flightline spans --by label=attempt`"),
         "{}",
         none.stderr
     );

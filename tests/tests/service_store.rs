@@ -49,7 +49,7 @@ fn service_without_store_or_command_does_not_start() {
     };
     let here = folder.path().to_str().unwrap();
     let done = begin("/nowhere", "/bin/true");
-    assert!(done.code() == 1 && done.stderr.contains("there is no directory /nowhere"), "{}", done.stderr);
+    assert!(done.code() == 1 && done.stderr.contains("directory /nowhere does not exist"), "{}", done.stderr);
     let done = begin(here, "/nowhere");
     assert!(
         done.code() == 1

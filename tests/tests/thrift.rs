@@ -73,7 +73,7 @@ fn aggregated_samples_preserve_total_weight() {
     // twice per thread, a late timer more often. If the difference exceeds a fiftieth, the line has both
     // numbers.
     let (taken, events) = (value("flightline_samples_total{"), said.parse::<f64>().unwrap());
-    let both = recorded.finished.stderr.contains(&format!("({taken} taken)"));
+    let both = recorded.finished.stderr.contains(&format!("({taken} stacks sampled)"));
     let allowed = (2.0 * accounts.len() as f64).max(taken / 50.0);
     assert!(both || (events - taken).abs() <= allowed, "{taken} taken, {events} events");
     assert_eq!(value("flightline_written_bytes_total{"), fs::metadata(&recorded.path).unwrap().len() as f64);

@@ -71,7 +71,7 @@ fn unknown_traced_functions_are_reported_in_one_line() {
         ("no_such_function:1ms", "no_such_function"),
         ("libc.so.6:no_such_function:1ms", "no_such_function"),
         ("no-such-library:malloc:1ms", "no-such-library"),
-        ("work", "threshold"),
+        ("work", "FUNCTION:TIME"),
     ] {
         let recorded = Record::new().option("--trace").option(function).run(&program, &["1000"]);
         let stderr = &recorded.finished.stderr;

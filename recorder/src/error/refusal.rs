@@ -76,7 +76,7 @@ impl fmt::Display for Refusal {
             Reason::NotExecutable(why) => write!(f, "{path}: cannot be executed: {why}"),
             Reason::Static => write!(
                 f,
-                "{path} is statically linked, so libflightline.so cannot be preloaded; link it dynamically, or {perf}"
+                "{path} is statically linked, so libflightline.so cannot be loaded into it; link it dynamically, or {perf}"
             ),
             Reason::ChangesUser(how) => {
                 write!(

@@ -27,7 +27,7 @@ pub(super) fn add(case: Add<'_>) {
         "the file ends inside the chunk header",
         sound[..40].to_vec(),
         0,
-        &["the chunk header at offset 0 is truncated: 40 of 68 bytes"],
+        &["the chunk header is cut: 40 of its 68 bytes are there (at offset 0"],
     );
     case(
         "header-only",

@@ -223,7 +223,7 @@ fn pushed(file: &Path) -> Kinds {
     let answer = service.get(&format!("{window}/files/jfr?from={from}&to={to}"));
     assert_eq!(answer.status, 200, "{}", answer.text());
     fs::write(file, &answer.body).unwrap();
-    vec![("what was pushed, as a recording", vec![file.to_owned()])]
+    vec![("pushed profiles, as a recording", vec![file.to_owned()])]
 }
 
 fn jfr_files(folder: &Path) -> Vec<PathBuf> {
