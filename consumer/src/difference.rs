@@ -294,7 +294,7 @@ mod tests {
     const AFTER: &str = "root;parent;a 30\nroot;parent;b 30\nroot;same 75\nroot;fresh 4\n";
 
     #[test]
-    fn parent_change_equals_sum_of_child_changes() {
+    fn parent_change_equals_sum_over_children() {
         let rows = by_name(&difference(BEFORE, AFTER, Scale::By(1.0)));
         let change = |name: &str| (rows[name].own.delta(), rows[name].total.delta());
         assert_eq!(change("parent"), (0.0, 40.0));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn random_growth_of_one_function_in_many_is_ignored() {
+    fn random_growth_in_one_function_among_many_is_ignored() {
         // 100 functions of 100 samples; one has 130 the next time: 2.0 of its standard deviations, below √(2 ln 100) = 3.03.
         let profile = |first: u64| {
             let mut text = format!("f0 {first}\n");

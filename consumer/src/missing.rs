@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_losses_of_selected_event_are_reported() {
+    fn only_selected_event_losses_are_reported() {
         let lost = losses(&[
             (SAMPLE_LOSS, "ring full", 5, 50_000_000),
             (SAMPLE_LOSS, "not armed", 0, 10_000_000),

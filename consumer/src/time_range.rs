@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_times_use_the_days_of_the_recording() {
+    fn clock_times_use_recording_days() {
         let moment = |text: &str| text.parse::<Bound>().expect("a time").at(0, 0);
         let clock = |text: &str, start: &str, end: &str| {
             let bound = text.parse::<Bound>().expect("a time");

@@ -232,7 +232,7 @@ fn event_weights_match_their_producers() {
 /// The JDK's stacks of traced calls begin with the caller, those of async-profiler with the traced method,
 /// which no field names. Counts are from `jfr view method-calls` of JDK 25 and `jfr print`.
 #[test]
-fn traced_call_is_drawn_on_top_of_its_callers() {
+fn traced_call_is_drawn_above_its_callers() {
     let leaves = |file: &str| {
         let options = FoldOptions { events: vec!["trace".into()], ..FoldOptions::default() };
         let mut leaves: BTreeMap<String, u64> = BTreeMap::new();
@@ -352,7 +352,7 @@ fn thread_count_does_not_change_result() {
 }
 
 #[test]
-fn function_kind_is_that_of_most_samples() {
+fn function_kind_is_most_frequent_sample_kind() {
     let kinds = |name: &str, options: &FoldOptions| {
         let model = loaded(&fixtures().join("recordings").join(name)).model;
         let kinds = java_kinds(&model, options, Clone::clone).unwrap();

@@ -172,7 +172,7 @@ fn filters_match_the_jdk() {
 }
 
 #[test]
-fn ndjson_has_values_of_json_document() {
+fn ndjson_values_match_json_document() {
     for name in ["jdk25.jfr", "jdk17-multichunk.jfr", "ap-native-mem.jfr"] {
         let want = events(&text(name, Format::Json, options(7)));
         assert!(lines(&text(name, Format::Ndjson, options(7))) == want, "{name}");
@@ -181,7 +181,7 @@ fn ndjson_has_values_of_json_document() {
 
 /// Runs the program shown in the documentation.
 #[test]
-fn compact_format_has_values_of_json_document() {
+fn compact_format_values_match_json_document() {
     if !python_is_here() {
         return;
     }
@@ -199,7 +199,7 @@ fn compact_format_has_values_of_json_document() {
 
 /// Python's CSV reader finds the same values as in the JSON.
 #[test]
-fn csv_has_values_of_json_document() {
+fn csv_values_match_json_document() {
     if !python_is_here() {
         return;
     }

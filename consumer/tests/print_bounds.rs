@@ -194,7 +194,7 @@ fn deeply_nested_constants_have_bounded_output() {
 }
 
 #[test]
-fn nesting_depth_of_jdk_recordings_is_printed_completely() {
+fn nested_jdk_values_are_printed_completely() {
     let recording = recording(400, 1);
     let run = move || {
         document(&recording, 0);

@@ -234,7 +234,7 @@ mod tests {
     ];
 
     #[test]
-    fn varints_are_read_at_end_and_in_middle_of_input() {
+    fn varints_are_read_in_middle_and_at_input_end() {
         for &(bytes, value) in VARINTS {
             let mut padded = bytes.to_vec();
             padded.extend([0x55; 16]);

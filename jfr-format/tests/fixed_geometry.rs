@@ -196,7 +196,7 @@ fn full_chunk_contains_all_accepted_constants() {
 }
 
 #[test]
-fn room_accounts_for_headers_of_many_pools() {
+fn room_accounts_for_many_pool_headers() {
     let size = write::min_fixed_size(&Declared::all()) + 3000;
     let mut out = StreamOutput::new(Vec::new());
     let mut chunk =

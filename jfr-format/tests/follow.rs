@@ -231,7 +231,7 @@ impl Drop for Jvm {
 }
 
 #[test]
-fn repository_of_running_jvm_is_followed_to_its_end() {
+fn running_jvm_repository_is_followed_to_its_end() {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("Ticks.java");
     let code = "public class Ticks { @jdk.jfr.Name(\"test.Tick\") static class Tick extends jdk.jfr.Event { int n; } \

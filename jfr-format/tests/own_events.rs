@@ -137,7 +137,7 @@ fn read(bytes: &[u8]) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
-fn all_kinds_of_fields_are_read_back() {
+fn all_field_kinds_are_read_back() {
     let mut types = EventTypes::new();
     let ty = types.declare::<AllKinds>().unwrap();
     let mut chunk = begin(&types.declared([]), FileOffset(0), Ticks(500));

@@ -39,7 +39,7 @@ fn key(value: Option<Value<'_>>) -> Option<u64> {
 }
 
 #[test]
-fn views_have_values_of_fields() {
+fn views_have_field_values() {
     let (mut samples, mut settings) = (0, 0);
     for path in dump::fixtures("recordings") {
         let mut input = Input::open(&path).unwrap();

@@ -55,6 +55,15 @@ fn lowest_bits(count: usize) -> u32 {
     (1 << count.min(MAX_EVENTS)) - 1
 }
 
+fn flags(settings: &settings::Settings) -> u32 {
+    let flags = [
+        (settings.processes.follow, session_flags::FOLLOW),
+        (settings.cost.measure, session_flags::MEASURE),
+        (settings.processes.fatal_signals == Some(true), session_flags::FATAL_SIGNALS),
+    ];
+    flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag)
+}
+
 fn ns(time: Option<Duration>) -> u64 {
     time.map_or(0, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -143,13 +152,7 @@ impl Session {
             engine: settings.cpu.engine.code(),
             max_depth: settings.stacks.depth,
             thread_slots: settings::THREAD_SLOTS,
-            flags: if settings.processes.follow { session_flags::FOLLOW } else { 0 }
-                | if settings.cost.measure { session_flags::MEASURE } else { 0 }
-                | if settings.processes.fatal_signals == Some(true) {
-                    session_flags::FATAL_SIGNALS
-                } else {
-                    0
-                },
+            flags: flags(settings),
             trace_count: functions.len().min(MAX_TRACES) as u32,
             pad: 0,
             traces,
@@ -256,12 +259,12 @@ impl Session {
 
     /// Requests a flush, as a program would, and returns its number.
     pub fn ask_flush(&self) -> u64 {
-        self.page.flush.wanted.fetch_add(1, Ordering::AcqRel) + 1
+        self.page.flush.requested.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Returns the number of the newest flush that was requested (`flightline_dump`).
     pub fn flush_requested(&self) -> u64 {
-        self.page.flush.wanted.load(Ordering::Acquire)
+        self.page.flush.requested.load(Ordering::Acquire)
     }
 
     /// Reports to programs that everything up to `request` has been written.

@@ -421,7 +421,7 @@ fn truncated_stream_is_completed_for_readers() {
 }
 
 #[test]
-fn number_of_readers_is_limited() {
+fn reader_count_is_limited() {
     let mut fan = Broadcast::new(1 << 10);
     let _takers: Vec<Taker> = (0..MOST_READERS).map(|_| Taker::socket(&mut fan)).collect();
     let (ours, _theirs) = UnixStream::pair().unwrap();

@@ -64,7 +64,7 @@ fn dead_pid() -> u32 {
 }
 
 #[test]
-fn ledger_of_valid_program_adds_up() {
+fn valid_program_ledger_adds_up() {
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
     let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
@@ -101,7 +101,7 @@ fn ledger_of_valid_program_adds_up() {
 }
 
 #[test]
-fn records_of_killed_program_are_read_and_torn_one_counted() {
+fn killed_program_records_are_read_and_torn_one_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
     let fake = Fake::new(drain.session_dir(), dead_pid(), 1);

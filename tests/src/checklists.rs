@@ -248,14 +248,14 @@ const INTRODUCTION: &str = "# Checklists\n\n\
     The checklists collect the requirements for recorders, flame graphs, services and stores. They come from articles, from the sources of\n\
     other tools, from complaints of their users, and from measurements of the best tools. Each row of a table, each numbered item and each\n\
     sentence of a checklist is one row here. A row has a summary of the requirement, and names the evidence.\n\n\
-    The test `tests/tests/checklists.rs` generates these pages from the `.tsv` files beside them. It fails if a page is out of date, if a named\n\
+    The test `tests/tests/checklists.rs` generates these pages from the `.tsv` files in this folder. It fails if a page is out of date, if a named\n\
     test does not exist or is not run, if a script or document does not exist, or if a row has neither evidence nor a reason. If the original\n\
-    checklists are available (`FLIGHTLINE_CHECKLISTS`, or `../shared/checklists` beside the clone), the test also checks by number and wording\n\
+    checklists are available (`FLIGHTLINE_CHECKLISTS`, or the folder `../shared/checklists`), the test also checks by number and wording\n\
     that no requirement is missing. The originals are not part of this repository; without them the test prints that it did not compare.\n\n\
     `file::function` is a test in Rust, which `cargo test` runs. `file` with words in quotes is a test in a browser, which\n\
     `tests/browser/run.sh` runs. A word before them states the degree: *otherwise*: solved in another way; *missed*, *in part*; *theirs*: the\n\
-    requirement describes other tools or machines, and our figures are beside it, with a test of their cause, because no test depends on a\n\
-    clock. Without such a word, the tests show the whole requirement. A number after a dot counts requirements that have no number.\n\n\
+    requirement describes other tools or machines. Such a row has our figures, and a test of their cause instead of their value, because no\n\
+    test depends on a clock. Without such a word, the tests show the whole requirement. A number after a dot counts requirements that have no number.\n\n\
     To change a row, edit the `.tsv` file, then run `FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test all checklists::`. A row\n\
     whose last cell is `= NAME` has its evidence in `requirements/NAME.md`: [pictures](requirements/picture.md), [off-CPU](requirements/off-cpu.md),\n\
     [service](requirements/service.md), [store](requirements/store.md), [streams](requirements/stream.md).\n\n\

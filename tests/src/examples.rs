@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::run::run;
-use crate::shown::root;
+use crate::shown::{links, root};
 use crate::victim;
 
 /// The folder of the user's guide, relative to the project's root.
@@ -57,38 +57,10 @@ pub fn details() -> Vec<Document> {
     pages.map(|page| Document::of_fences(&format!("{GUIDE}/{page}"))).collect()
 }
 
-/// Returns the pages of the guide except its summary, relative to its folder.
+/// Returns the pages that the guide's summary lists, relative to the guide's folder.
 #[must_use]
 pub fn guide_pages() -> Vec<String> {
-    let mut pages = markdown_below(&root().join(GUIDE));
-    pages.retain(|page| page != "SUMMARY.md");
-    pages
-}
-
-/// Returns the Markdown files below a folder, relative to it, without those of build output and of installed packages.
-///
-/// # Panics
-///
-/// If a folder cannot be read.
-#[must_use]
-pub fn markdown_below(top: &Path) -> Vec<String> {
-    let mut folders = vec![top.to_owned()];
-    let mut pages = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap();
-            if path.is_dir() {
-                if name != "target" && name != "node_modules" && name != ".git" {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                pages.push(path.strip_prefix(top).unwrap().to_str().unwrap().to_owned());
-            }
-        }
-    }
-    pages.sort();
-    pages
+    links(&text(&format!("{GUIDE}/SUMMARY.md"))).map(str::to_owned).collect()
 }
 
 /// Returns the documents of real use.

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn only_clock_shift_of_earlier_chunk_is_allowed() {
+    fn only_earlier_chunk_clock_shift_is_allowed() {
         let header = |nanos, ticks| ChunkHeader {
             start_nanos: nanos,
             start_ticks: jfr_format::ids::Ticks(ticks),

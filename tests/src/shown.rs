@@ -160,8 +160,8 @@ fn function_of(line: &str) -> Option<&str> {
     line.strip_prefix("fn ")?.split(['(', '<']).next()
 }
 
-/// The targets of a text's links within this repository.
-fn links(text: &str) -> impl Iterator<Item = &str> {
+/// Returns the targets of a text's links within this repository.
+pub fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](")
         .skip(1)
         .filter_map(|rest| rest.split(')').next())

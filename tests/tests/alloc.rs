@@ -56,7 +56,7 @@ fn estimates_are_unbiased_over_100_runs() {
 
 /// With an interval of one byte every allocation is sampled.
 #[test]
-fn interval_of_one_byte_samples_every_allocation() {
+fn one_byte_interval_samples_every_allocation() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let recorded =
@@ -135,7 +135,7 @@ fn leak_is_found_with_expected_size() {
 
 /// A child frees its parent's leak; its own allocations are counted separately.
 #[test]
-fn forked_child_does_not_free_blocks_of_parent() {
+fn forked_child_does_not_free_parent_blocks() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
     let recorded = record("alloc@1,live")

@@ -31,7 +31,7 @@ fn lost(recording: &Recording, tid: u64) -> f64 {
 /// A child that leaves by `exit` runs exit handlers inherited from its parent. They must not stop the
 /// parent's sampling, nor write its events twice.
 #[test]
-fn exit_of_child_does_not_stop_recording_of_parent() {
+fn child_exit_does_not_stop_parent_recording() {
     let _place = beside();
     for engine in ["auto", "timer"] {
         // On a busy machine samples come late and are counted as lost. A defect that stops a thread's

@@ -62,7 +62,7 @@ fn every_checklist_point_has_existing_evidence() {
 /// Compares with the original lists, where they are available: by number and checksum, each of their points
 /// is in our lists.
 #[test]
-fn no_point_of_original_checklists_is_missing() {
+fn no_original_checklist_point_is_missing() {
     let Some(folder) = originals() else {
         return skip::not_given(
             "the checklists themselves (FLIGHTLINE_CHECKLISTS, ../shared/checklists): points were not compared",
@@ -103,7 +103,7 @@ fn no_point_of_original_checklists_is_missing() {
 /// The reference run of the off-CPU list, folded by other tools: its sums hold, and our command does not
 /// change any text.
 #[test]
-fn sums_of_off_cpu_reference_run_match() {
+fn off_cpu_reference_run_sums_match() {
     let Some(folder) = originals().map(|lists| lists.join("../offcpu-reference")) else {
         return skip::not_given(
             "the reference run of off-CPU graphs (../shared/offcpu-reference): its sums were not compared",

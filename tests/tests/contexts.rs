@@ -181,7 +181,7 @@ fn spans_beyond_ring_capacity_are_counted_as_lost() {
 }
 
 #[test]
-fn contexts_are_correct_in_thousands_of_threads() {
+fn contexts_are_correct_in_many_threads() {
     let _place = beside();
     let [entered, wrong] = numbers(&["threads", "4096", "20"])[..] else { panic!() };
     assert_eq!((entered, wrong), (4096 * 21, 0));

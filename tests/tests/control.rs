@@ -227,7 +227,7 @@ fn repeated_start_and_stop_leak_no_resources() {
 }
 
 #[test]
-fn children_of_waiting_program_wait_too() {
+fn waiting_program_children_wait_too() {
     let _place = beside();
     let (folder, path) = folder();
     let mut parent = Controlled::dormant();
@@ -469,7 +469,7 @@ fn invalid_ctl_requests_are_reported_in_one_line() {
 /// A session belongs to the user who records. Other users are refused by the directory and by the socket
 /// itself.
 #[test]
-fn requests_of_other_users_are_rejected() {
+fn requests_from_other_users_are_rejected() {
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;

@@ -229,7 +229,7 @@ fn ring_losses_before_and_after_kill_are_reported() {
 
 /// Earlier and later recordings stay intact.
 #[test]
-fn reader_recovers_recording_of_killed_recorder() {
+fn reader_recovers_killed_recorder_recording() {
     let _place = beside();
     let killed = kill(5, false, &[(true, libc::SIGKILL), (false, libc::SIGKILL)]);
     Record::new().run("/bin/true", &[]).expect_code(0);

@@ -72,7 +72,7 @@ fn whole_metadata_at(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn jdk_reads_repaired_file_of_every_truncated_prefix() {
+fn jdk_reads_repaired_file_for_every_truncated_prefix() {
     let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let (torn, repaired) = (dir.path().join("torn.jfr"), dir.path().join("out"));
@@ -127,7 +127,7 @@ fn jdk_reads_repaired_file_of_every_truncated_prefix() {
 }
 
 #[test]
-fn repair_recovers_all_events_of_unfinished_file() {
+fn repair_recovers_all_events_in_unfinished_file() {
     let _place = beside();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
@@ -253,7 +253,7 @@ fn two_adjacent_cuts_contain_all_events() {
 /// The events that describe the recording come from the chunks of the range, not from later ones, although
 /// the time of `jdk.ActiveRecording` extends from before the range into them.
 #[test]
-fn cut_excludes_settings_of_later_chunks() {
+fn cut_excludes_settings_from_later_chunks() {
     let _place = beside();
     const NAMES: [&str; 2] = ["jdk17-multichunk", "jdk25-multichunk"];
     let dir = tempfile::tempdir().unwrap();

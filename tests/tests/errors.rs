@@ -126,7 +126,7 @@ fn static_program_is_rejected_for_alloc_engine() {
 }
 
 #[test]
-fn program_of_foreign_architecture_is_rejected() {
+fn foreign_architecture_program_is_rejected() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     // EM_386 in ELF32, EM_PPC64, and the other one of x86_64 and aarch64.

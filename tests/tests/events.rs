@@ -87,7 +87,7 @@ fn context_switches_match_kernel_count() {
 
 /// More calls than signals can report: the period is widened during the run, and the counts stay right.
 #[test]
-fn malloc_uprobe_events_match_number_of_calls() {
+fn malloc_uprobe_events_match_call_count() {
     let _place = beside();
     let program = victim::c("counted", victim::OPTIMISED);
     let recorded = Record::new().option("-e").option("uprobe:libc.so.6:malloc").run(program, &["100"]);

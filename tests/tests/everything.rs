@@ -92,7 +92,7 @@ fn all_engines_at_once_record_expected_amounts() {
 }
 
 #[test]
-fn jdk_reads_every_event_of_every_engine() {
+fn jdk_reads_every_event_from_every_engine() {
     let _place = beside();
     let homes = [17, 25].map(foreign::jdk);
     let [Some(old), Some(new)] = homes else { return };
@@ -110,7 +110,7 @@ fn jdk_reads_every_event_of_every_engine() {
 
 /// The same through a pipe: all recorded events reach a reader of the stream, with type, stack and checksums.
 #[test]
-fn pipe_reader_receives_events_of_every_engine() {
+fn pipe_reader_receives_events_from_every_engine() {
     let _place = beside();
     let Some(program) = victim::cpp("everything", &["-O1", "-pthread"]) else { return };
     let record = Record::new().option("--all").option("--flush").option("100ms").output("-");

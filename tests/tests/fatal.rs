@@ -60,7 +60,7 @@ fn counted(spans: &[Span], event: &str) -> i64 {
 }
 
 #[test]
-fn fatal_signal_records_last_sample_of_every_thread() {
+fn fatal_signal_records_last_sample_per_thread() {
     let _place = beside();
     let (mut came, mut due) = (0, 0);
     for (how, signo, name, reason, leaf) in WAYS {
@@ -105,7 +105,7 @@ fn fatal_signal_records_last_sample_of_every_thread() {
 }
 
 #[test]
-fn timer_engine_records_last_samples_of_fatal_signal() {
+fn timer_engine_records_last_samples_at_fatal_signal() {
     let _place = beside();
     for how in ["segv", "abort", "trap"] {
         let (_, signo, name, ..) = *WAYS.iter().find(|way| way.0 == how).unwrap();
@@ -288,7 +288,7 @@ fn handler_that_reraises_leaves_fatal_sample() {
 }
 
 #[test]
-fn vfork_children_do_not_change_signal_state_of_parent() {
+fn vfork_children_do_not_change_parent_signal_state() {
     let _place = beside();
     record("auto", &["handle", "spawn"]).expect_code(0);
 }

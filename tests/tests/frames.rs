@@ -323,7 +323,7 @@ fn python_functions_are_named_by_perf_trampoline() {
 }
 
 #[test]
-fn javascript_functions_of_node_are_named() {
+fn node_javascript_functions_are_named() {
     let _place = beside();
     if !skip::have("node") {
         return eprintln!("\n*** NOT TESTED: no node here ***\n");

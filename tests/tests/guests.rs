@@ -60,7 +60,7 @@ fn forking_and_restricted_programs_behave_as_without_recorder() {
 /// After a seccomp request that the kernel refuses, the timer of the process may be restarted only if it is
 /// used for CPU time.
 #[test]
-fn no_engine_starts_timer_of_another_engine() {
+fn no_engine_starts_another_engines_timer() {
     let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
     let alone = run(Command::new(&program).arg("refused"), LIMIT).expect_success("refused").stdout_text();

@@ -202,7 +202,7 @@ fn traced(options: &[&str], program: impl AsRef<Path>, arguments: &[&str]) -> Re
 
 /// A program of another project that reports its own transfers.
 #[test]
-fn every_system_call_of_dd_is_recorded() {
+fn every_dd_system_call_is_recorded() {
     if skip::not_root("system calls of others are for root") {
         return;
     }

@@ -80,7 +80,7 @@ fn compared(finished: &Finished) -> Vec<Compared> {
 }
 
 #[test]
-fn every_field_of_every_fixture_matches_jdk() {
+fn every_fixture_field_matches_jdk() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
@@ -122,7 +122,7 @@ fn every_field_of_every_fixture_matches_jdk() {
 
 /// Compares with our own decoder, also for recordings that no JDK reads correctly.
 #[test]
-fn samples_of_every_fixture_match_rust_decoder() {
+fn fixture_samples_match_rust_decoder() {
     let _place = beside();
     let Some(java) = JavaReader::ready() else { return };
     let all: Vec<PathBuf> = fixtures("cases").into_iter().chain(fixtures("recordings")).collect();

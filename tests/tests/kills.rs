@@ -71,7 +71,7 @@ const START_NS: u64 = 100_000_000;
 
 /// SIGKILL of the program: all samples of its handlers are recorded, up to the last one of each thread.
 #[test]
-fn samples_of_killed_program_are_recorded() {
+fn killed_program_samples_are_recorded() {
     let _place = beside();
     let program = victim::c("ticking", victim::OPTIMISED);
     for instant in instants(12, 500.0) {
@@ -215,7 +215,7 @@ const MEMORY: u64 = 192 << 20;
 /// group, or in the same one; or the recorder is killed first, and the program after it. The recording is
 /// recovered each time.
 #[test]
-fn recording_is_recovered_after_out_of_memory_kill() {
+fn recording_is_recovered_after_oom_kill() {
     let _place = beside();
     let program = victim::c("eats", victim::OPTIMISED);
     let Some(group) = Group::new(MEMORY) else {

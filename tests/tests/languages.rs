@@ -96,7 +96,7 @@ fn tail_objects_and_python_example_match_stream() {
 }
 
 #[test]
-fn go_example_reads_all_samples_of_stream() {
+fn go_example_reads_all_stream_samples() {
     let _place = beside();
     let found = Command::new("go").arg("version").stdout(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {

@@ -311,7 +311,7 @@ fn tail_finds_program_and_prints_events_and_tables() {
 
 /// Recorder and program are killed: the data left in shared memory is printed too, and then the stream ends.
 #[test]
-fn tail_prints_recovered_data_of_killed_recorder() {
+fn tail_prints_recovered_data_from_killed_recorder() {
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(work.path(), "1s", &[]);

@@ -75,7 +75,7 @@ fn agree(who: &str, lines: &[String], truth: &[String], from: i64) {
 }
 
 #[test]
-fn all_readers_of_a_live_stream_agree() {
+fn all_live_stream_readers_agree() {
     if !skip::have("redis-server") || !skip::have("redis-benchmark") {
         return skip::skip("redis is not installed");
     }

@@ -226,7 +226,7 @@ fn cpp_library_waits_name_synchronization_type() {
 /// Callers that are bound to the older of two versions of a function get that version, recorded or not.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
-fn callers_of_older_symbol_versions_get_that_version() {
+fn older_symbol_version_callers_get_that_version() {
     let _place = beside();
     let program = victim::c("old_versions", OPTIMISED);
     Record::new().run(&program, &[]).expect_code(0);

@@ -25,7 +25,7 @@ fn interoperability_document_matches_table() {
     let there = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         there == wanted,
-        "docs/guide/reference/interoperability.md is not what the table says: BLESS=1 writes it anew"
+        "docs/guide/reference/interoperability.md is not what the table says: BLESS=1 regenerates it"
     );
 }
 

@@ -74,14 +74,10 @@ fn no_new_definition_has_vague_name() {
     let mut definitions = 0;
     for file in files.iter().filter(|file| has_extension(file, &["rs"])) {
         let Some(folder) = sources.iter().find(|folder| file.starts_with(folder)) else { continue };
-        let mut in_test_attributes = false;
         for (number, line) in text(file).lines().enumerate() {
-            in_test_attributes |= line.trim() == "#[test]";
             for name in defined(line) {
                 definitions += 1;
-                // The name of a test is a sentence, which may contain "of".
-                let is_test = std::mem::take(&mut in_test_attributes);
-                if is_vague(if is_test { name.replace("_of_", "_") } else { name.to_owned() }.as_str()) {
+                if is_vague(name) {
                     let place = format!("{}:{}: {name}", file.display(), number + 1);
                     vague.entry(folder).or_default().push(place);
                 }

@@ -283,7 +283,7 @@ fn running_process_and_unfinished_waits_are_recorded() {
 /// are drawn from the beginning of the recording to its end, even if the recording ends before the program is
 /// scanned or before its files are read.
 #[test]
-fn waits_of_hung_program_cover_whole_recording() {
+fn hung_program_waits_cover_whole_recording() {
     let _place = beside();
     let program = victim::c("hangs", OPTIMISED);
     let mut process = spawn(Command::new(program).stdin(Stdio::null()).stdout(Stdio::piped()));

@@ -356,7 +356,7 @@ fn all_graphs_are_drawn_as_svg_html_and_png() {
 
 /// A fresh recording, on the present kernel.
 #[test]
-fn graphs_match_events_of_fresh_recording() {
+fn graphs_match_fresh_recording_events() {
     // SAFETY: no memory effects.
     if unsafe { libc::geteuid() } != 0 {
         return skip::other_user("wakers are for root");

@@ -201,7 +201,7 @@ fn c_code_stacks_include_go_callers() {
 
 /// More calls than the kernel follows by frame pointers: the stack copy contains them, 48 KiB here.
 #[test]
-fn deep_stacks_of_static_program_are_whole() {
+fn static_program_deep_stacks_are_whole() {
     if not_here() {
         return;
     }
@@ -263,7 +263,7 @@ fn running_program_is_recorded_until_exit() {
 
 /// `ctl status` counts the CPU samples of a process recorded from outside, and their rate.
 #[test]
-fn status_reports_rate_of_samples_from_outside() {
+fn status_reports_outside_sample_rate() {
     if not_here() {
         return;
     }
@@ -414,7 +414,7 @@ fn kernel_time_is_recorded_with_or_without_kernel_frames() {
 /// Children of a static program: a static one is recorded from outside, a dynamic one from inside, neither
 /// twice.
 #[test]
-fn children_of_static_program_are_recorded_once() {
+fn static_program_children_are_recorded_once() {
     if not_here() {
         return;
     }
@@ -440,7 +440,7 @@ fn children_of_static_program_are_recorded_once() {
 /// A static child of a program that records itself is found and recorded. Its CPU time before that is
 /// reported as lost.
 #[test]
-fn static_child_of_preloaded_program_is_recorded() {
+fn preloaded_program_static_child_is_recorded() {
     if not_here() {
         return;
     }
@@ -618,7 +618,7 @@ pub fn attached(recorder: u32) {
 
 /// A process that runs already: its page faults, counted by the kernel for both of us.
 #[test]
-fn perf_events_of_running_program_match_kernel_count() {
+fn running_program_perf_events_match_kernel_count() {
     if not_here() {
         return;
     }

@@ -47,7 +47,7 @@ fn write_example(path: &Path) {
 }
 
 #[test]
-fn jdks_read_every_kind_of_field() {
+fn jdks_read_every_field_kind() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.jfr");
@@ -97,7 +97,7 @@ fn jdks_read_every_kind_of_field() {
 }
 
 #[test]
-fn jmc_reads_every_kind_of_field() {
+fn jmc_reads_every_field_kind() {
     let _place = beside();
     if !foreign::ready() {
         return;
@@ -138,7 +138,7 @@ fn jmc_reads_every_kind_of_field() {
 }
 
 #[test]
-fn jdks_and_jmc_read_the_recording_of_another_producer() {
+fn jdks_and_jmc_read_another_producers_recording() {
     let _place = beside();
     if !foreign::ready() {
         return;

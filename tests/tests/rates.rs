@@ -42,7 +42,7 @@ fn rate(engine: &str, hz: u32, least: f64) {
 }
 
 #[test]
-fn perf_delivers_requested_share_of_samples() {
+fn perf_delivers_requested_sample_share() {
     if !skip::perf_allowed(true) {
         return skip::skip("kernel events are not allowed: rates of the perf engine");
     }
@@ -74,7 +74,7 @@ fn recording_has_selected_events_and_period() {
 }
 
 #[test]
-fn perf_user_delivers_requested_share_of_samples() {
+fn perf_user_delivers_requested_sample_share() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: rates of the perf-user engine");
     }
@@ -85,7 +85,7 @@ fn perf_user_delivers_requested_share_of_samples() {
 
 /// A tick is 1 to 10 ms. At 99 Hz every sample is taken; at rates above the tick, one for each tick.
 #[test]
-fn timer_delivers_requested_share_of_samples() {
+fn timer_delivers_requested_sample_share() {
     for (hz, least) in [(99, 0.6), (1000, 0.07), (10_000, 0.007)] {
         rate("timer", hz, least);
     }

@@ -74,7 +74,7 @@ fn folded(lines: &[String]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn readers_agree_on_file_and_pipe_of_xz() {
+fn readers_agree_on_xz_file_and_pipe() {
     if !foreign::ready() || !skip_unless_xz() {
         return;
     }

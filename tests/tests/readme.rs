@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use flightline_tests::examples::{self, Document};
 use flightline_tests::run::{beside, run};
-use flightline_tests::shown::{root, shown};
+use flightline_tests::shown::{links, root, shown};
 use flightline_tests::{skip, victim};
+
+use crate::house;
 
 const README: &str = include_str!("../../README.md");
 
@@ -114,31 +116,33 @@ fn requirement_tables_name_existing_tests() {
 }
 
 #[test]
-fn summary_of_the_guide_lists_each_page_once() {
-    let summary = std::fs::read_to_string(root().join("docs/guide/SUMMARY.md")).unwrap();
-    let links = summary.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
-    let mut listed: Vec<&str> = links.collect();
-    listed.sort_unstable();
-    assert_eq!(listed, examples::guide_pages());
+fn guide_summary_lists_each_page_once() {
+    let pages = house::files().into_iter().filter(|path| house::has_extension(path, &["md"]));
+    let pages =
+        pages.filter_map(|path| Some(path.strip_prefix("docs/guide").ok()?.to_str().unwrap().to_owned()));
+    let pages: Vec<String> = pages.filter(|page| page != "SUMMARY.md").collect();
+    let mut listed = examples::guide_pages();
+    listed.sort();
+    assert_eq!(listed, pages);
 }
 
 /// Checks the links of all documents of the repository to files.
 #[test]
 fn document_links_name_existing_files() {
-    let (mut links, mut broken) = (0, Vec::new());
-    for document in examples::markdown_below(&root()) {
-        let path = root().join(&document);
-        let text = std::fs::read_to_string(&path).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+    let (mut count, mut broken) = (0, Vec::new());
+    for document in house::files().into_iter().filter(|path| house::has_extension(path, &["md"])) {
+        let folder = document.parent().unwrap();
+        let text = house::text(&document);
+        for link in links(&text).map(|link| link.split('#').next().unwrap_or_default()) {
             if link.is_empty() || link.contains([':', ' ', '\n']) {
                 continue;
             }
-            links += 1;
-            if !path.parent().unwrap().join(link).exists() {
-                broken.push(format!("{document}: {link}"));
+            count += 1;
+            if !root().join(folder).join(link).exists() {
+                broken.push(format!("{}: {link}", document.display()));
             }
         }
     }
-    assert!(links > 300, "{links} links");
+    assert!(count > 300, "{count} links");
     assert!(broken.is_empty(), "{broken:#?}");
 }

@@ -57,7 +57,7 @@ fn recorded(events: &str, rounds: &str) -> Recorded {
 /// No tolerance at the edges: the functions are called within their scope, so every sample with one in its
 /// stack must have the labels.
 #[test]
-fn labels_of_parallel_attempts_never_mix() {
+fn parallel_attempt_labels_never_mix() {
     let _place = beside();
     let recorded = recorded("cpu@1ms,wall@2ms,alloc@4k", "12");
     let contexts = contexts(&recorded.path);
@@ -247,7 +247,7 @@ fn preload() -> PathBuf {
 /// A job as in Hive on Tez, recorded by itself and from outside. The slow attempt stands out, its stacks show
 /// the reason, and the samples agree with every figure in the table of attempts.
 #[test]
-fn samples_of_task_attempts_match_job_table() {
+fn task_attempt_samples_match_job_table() {
     let _place = beside();
     let job = victim::example("task_attempts");
     let folder = tempfile::tempdir().unwrap();

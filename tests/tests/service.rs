@@ -399,7 +399,7 @@ fn pushed_profiles_are_stored_by_time() {
 }
 
 #[test]
-fn remote_command_supports_operations_of_web_page() {
+fn remote_command_supports_web_page_operations() {
     let Some(python) = python() else { return };
     let _place = beside();
     let service = Served::profiling();

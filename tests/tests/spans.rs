@@ -46,7 +46,7 @@ fn contexts(path: &Path) -> HashMap<(u64, i64), Span> {
 }
 
 #[test]
-fn every_kind_of_sample_has_its_span() {
+fn every_sample_kind_has_its_span() {
     let _place = beside();
     let events = "cpu,wall@2ms,alloc@4k,lock@100us,io@1ms";
     let recorded = record(&["-e", events], "40");
@@ -194,7 +194,7 @@ fn spans_without_samples_are_omitted_unless_all_are_selected() {
 
 /// A killed program loses only spans that began at its end.
 #[test]
-fn open_spans_of_killed_program_are_recorded() {
+fn killed_program_open_spans_are_recorded() {
     let _place = beside();
     let victim = victim::program("spans_victim");
     let recorded = Record::new().run(victim, &["open", "2500"]).expect_code(137);
@@ -234,7 +234,7 @@ fn open_spans_of_killed_program_are_recorded() {
 /// The thread-local variable of another tracer, in the program, in a library of its own, and next to
 /// variables that must be rejected.
 #[test]
-fn thread_context_of_another_tracer_is_read() {
+fn another_tracers_thread_context_is_read() {
     let _place = beside();
     let program = victim::c("spans_foreign", &["-O2", "-rdynamic"]);
     let record = Record::new().option("-e").option("cpu,wall@2ms,alloc@4k");
@@ -299,7 +299,7 @@ fn of_opened(library: &Path, arguments: &[&str]) {
 /// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the
 /// process publishes.
 #[test]
-fn thread_context_of_dlopened_datadog_library_has_label_names() {
+fn dlopened_datadog_thread_context_has_label_names() {
     let _place = beside();
     let library = victim::example("libotel_writer.so");
     of_opened(&library, &["400"]);
@@ -345,7 +345,7 @@ fn two_tracers_on_one_thread_do_not_affect_each_other() {
 /// waits count.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn rseq_use_of_program_is_not_disturbed() {
+fn program_rseq_use_is_not_disturbed() {
     let _place = beside();
     let program = victim::c("spans_rseq", &["-O2", "-pthread", &include()]);
     for tunables in ["", "glibc.pthread.rseq=0"] {

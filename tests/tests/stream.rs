@@ -487,7 +487,7 @@ fn small_segments_have_low_overhead() {
 
 /// A chunk lasts longer than this program. For a late client the relay requests a new chunk.
 #[test]
-fn late_client_of_relay_gets_new_chunk() {
+fn late_relay_client_gets_new_chunk() {
     let _place = beside();
     let live = Live::at_socket(&["--rate", "200", "--flush", "20ms"], "throughput", &["4"]);
     let steady = read_all(live.connect(), || {});

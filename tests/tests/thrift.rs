@@ -113,7 +113,7 @@ fn aggregated_samples_have_inlined_frames_only_on_request() {
 
 /// The unwritten sums of a killed recorder are recovered as sums, like all earlier ones.
 #[test]
-fn aggregated_samples_of_killed_recorder_are_recovered() {
+fn killed_recorder_aggregated_samples_are_recovered() {
     let _place = beside();
     let record = Record::new().option("--aggregate").option("1s").option("--flush").option("100ms");
     let program = victim::c("known_answer", victim::OPTIMISED);

@@ -70,7 +70,7 @@ fn rust_panics_have_type_and_stack() {
 /// A library that is opened with RTLD_LOCAL brings its C++ runtime with it. Our interposers precede that runtime
 /// in the symbol lookup, and must find it.
 #[test]
-fn exceptions_of_module_with_own_cpp_runtime_are_recorded() {
+fn exceptions_in_module_with_own_cpp_runtime_are_recorded() {
     let _place = beside();
     let Some(module) = victim::cpp("throw_module", &["-O2", "-shared", "-fPIC"]) else { return };
     let program = victim::c("throw_loader", OPTIMISED);

@@ -121,7 +121,7 @@ fn wall_shares_are_correct_with_frame_pointers() {
 
 /// The library is not loaded into the program: CPU samples and waits both come from outside.
 #[test]
-fn wall_shares_of_static_program_are_correct() {
+fn static_program_wall_shares_are_correct() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: the wall clock from outside");
     }
@@ -222,7 +222,7 @@ fn wait_site_is_updated_after_last_thread_stops_running() {
 }
 
 #[test]
-fn sleep_of_short_lived_children_is_recorded() {
+fn short_lived_children_sleep_is_recorded() {
     let _place = beside();
     let script = "i=0; while [ $i -lt 60 ]; do (exec sleep 0.01) & i=$((i+1)); done; wait; exec sh -c 'sleep 0.2; exit 7'";
     let record = Record::new().option("-e").option("wall@2ms");

@@ -48,7 +48,7 @@ mod tests {
 
     /// The first screen of `record --help` has the usage, examples and the common options.
     #[test]
-    fn first_screen_of_record_has_common_options() {
+    fn record_help_starts_with_common_options() {
         let mut command = Cli::command();
         command.build();
         let help = command.find_subcommand_mut("record").unwrap().render_help().to_string();

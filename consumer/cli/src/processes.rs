@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_exclude_children_of_recorders_and_joined_processes() {
+    fn descendants_exclude_recorders_children_and_joined_processes() {
         let tree = HashMap::from([
             (10, process(1, "nginx")),
             (11, process(10, "nginx")),

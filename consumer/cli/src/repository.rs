@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_all_processes_are_ordered_by_time() {
+    fn chunks_from_all_processes_are_ordered_by_time() {
         let root = tempfile::tempdir().unwrap();
         let [a, b] = ["2026_11_21_15_00_00_7", "2026_11_21_15_00_01_8"].map(|name| root.path().join(name));
         for folder in [&a, &b] {

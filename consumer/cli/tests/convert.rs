@@ -66,7 +66,7 @@ fn opentelemetry_export_can_be_read_back() {
 }
 
 #[test]
-fn page_of_several_recordings_is_independent_of_input_order() {
+fn multi_recording_page_does_not_depend_on_input_order() {
     let [a, b] = ["ap-native-cpu.jfr", "ap-native-lock.jfr"].map(recording);
     let drawn = |inputs: [&str; 2]| {
         stdout(&["flame", "--format", "html", "-o", "-", "--title", "both", inputs[0], inputs[1]])

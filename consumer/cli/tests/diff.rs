@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// For a program that became twice as fast, shares say little; a hint names better options.
 #[test]
-fn large_change_of_total_suggests_no_normalize() {
+fn large_total_change_suggests_no_normalize() {
     let profiles = Profiles::new();
     std::fs::write(profiles.0.path().join("fast.folded"), "root;same 75\n").unwrap();
     let hint = "use --no-normalize to compare amounts";

@@ -55,7 +55,7 @@ fn perf_script_events_are_selected_by_name() {
 }
 
 #[test]
-fn folded_text_variants_of_other_tools_are_read() {
+fn foreign_folded_text_variants_are_read() {
     let inputs = Inputs::new();
     let folded = |content: &[u8]| fold(&inputs.file("x.folded", content), &[]);
     let utf16: Vec<u8> = "\u{feff}main;a 3\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -91,7 +91,7 @@ fn fractional_weights_have_scaled_unit_in_svg() {
 }
 
 #[test]
-fn differential_folded_text_equals_diff_of_two_files() {
+fn differential_folded_text_equals_two_file_diff() {
     let inputs = Inputs::new();
     let both = inputs.file("both.folded", "main;a 30 40\nmain;b 20 10\n");
     let (before, after) = (

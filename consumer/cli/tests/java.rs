@@ -31,7 +31,7 @@ fn first_row(view: &str, file: &str) -> std::collections::BTreeMap<String, Strin
 }
 
 #[test]
-fn leaf_of_allocation_stack_is_allocated_class() {
+fn allocation_stack_leaf_is_allocated_class() {
     for name in ["jdk11.jfr", "jdk17.jfr", "jdk21-zgc.jfr", "jdk25.jfr", "ap-java-multichunk.jfr"] {
         let file = recording(name);
         let leaves = leaves(&stdout(&["fold", "-e", "alloc", "--total", &file]));
@@ -45,7 +45,7 @@ fn leaf_of_allocation_stack_is_allocated_class() {
 }
 
 #[test]
-fn leaf_of_wait_and_exception_stack_is_class() {
+fn wait_and_exception_stack_leaf_is_class() {
     let file = recording("jdk17.jfr");
     let monitors = leaves(&stdout(&["fold", "-e", "jdk.JavaMonitorEnter", "--total", &file]));
     let table = first_row("contention-by-class", &file);
@@ -56,7 +56,7 @@ fn leaf_of_wait_and_exception_stack_is_class() {
 
 /// `fold` and a format with individual samples have the same stacks.
 #[test]
-fn leaf_of_speedscope_stack_is_allocated_class() {
+fn speedscope_stack_leaf_is_allocated_class() {
     let file = recording("jdk25.jfr");
     let profile = stdout(&["convert", "-e", "alloc", "--format", "speedscope", &file, "-o", "-"]);
     assert!(profile.contains("\"byte[]\""));
@@ -72,7 +72,7 @@ fn cpu_time_samples_are_preferred_to_execution_samples() {
 }
 
 #[test]
-fn wall_clock_view_matches_total_of_fold() {
+fn wall_clock_view_matches_fold_total() {
     let file = recording("ap-java-wall.jfr");
     let csv = stdout(&["view", "wall-clock", "--csv", &file]);
     let nanos: u64 =
@@ -149,7 +149,7 @@ fn view_reports_enabled_events_that_did_not_occur() {
 }
 
 #[test]
-fn view_lists_the_events_of_a_recording() {
+fn view_lists_recorded_events() {
     let file = recording("jdk17.jfr");
     let list = stdout(&["view", &file]);
     let samples = first_row("recording", &file)["Events"].clone();

@@ -51,7 +51,7 @@ fn inputs(folder: &Path) -> Vec<(PathBuf, &'static [&'static [&'static str]])> {
 }
 
 #[test]
-fn output_is_independent_of_jobs_and_input_kind() {
+fn output_does_not_depend_on_jobs_or_input_kind() {
     let folder = tempfile::tempdir().unwrap();
     let inputs = inputs(folder.path());
     let next = AtomicUsize::new(0);

@@ -119,7 +119,7 @@ fn filters_without_match_are_reported() {
 }
 
 #[test]
-fn total_of_exceptions_prints_no_warning() {
+fn exception_total_prints_no_warning() {
     let output = flightline(&["fold", &fixture("jdk17.jfr"), "-e", "throw", "--total"]);
     assert!(output.status.success() && !output.stdout.is_empty(), "{}", told(&output));
     assert_eq!(told(&output), "");
@@ -249,7 +249,7 @@ fn headline_has_host_and_period() {
 }
 
 #[test]
-fn flame_graph_shows_lost_share_of_its_time_range() {
+fn flame_graph_shows_lost_share_in_its_time_range() {
     let dir = tempfile::tempdir().unwrap();
     let (path, picture) = (dir.path().join("lossy.jfr"), dir.path().join("lossy.svg"));
     let draw = |more: &[&str]| {
@@ -270,7 +270,7 @@ fn flame_graph_shows_lost_share_of_its_time_range() {
 }
 
 #[test]
-fn tail_of_finished_recording_suggests_all_option() {
+fn tail_on_finished_recording_suggests_all_option() {
     let file = fixture("jdk17.jfr");
     let output = flightline(&["tail", &file]);
     assert!(output.status.success() && output.stdout.is_empty(), "{}", told(&output));

@@ -189,7 +189,7 @@ fn on_page(args: &[&str]) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn page_has_histogram_of_each_event_with_durations() {
+fn page_has_histogram_for_each_event_with_durations() {
     let jdk = fixture("recordings/jdk25.jfr");
     let durations = |events: &[&str]| {
         let all = events.iter().flat_map(|event| column(&jdk, event, "Duration"));

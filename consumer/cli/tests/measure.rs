@@ -156,7 +156,7 @@ fn events_beyond_page_limit_are_reported() {
 }
 
 #[test]
-fn page_of_a_time_range_lists_its_events() {
+fn time_range_page_lists_its_events() {
     let recording = fixture("recordings/ap-java-multichunk.jfr");
     let range = ["--from", "1", "--to", "2"];
     let (offered, _) = page(&recording, &range);

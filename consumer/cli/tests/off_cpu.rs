@@ -13,7 +13,7 @@ fn messages(args: &[&str]) -> String {
 }
 
 #[test]
-fn time_of_preempted_threads_is_noted_once() {
+fn preempted_time_is_noted_once() {
     let preempted = "of preemption are not drawn";
     assert_eq!(messages(&["offcpu"]).matches(preempted).count(), 1);
     assert_eq!(messages(&["offcpu", "--state", "R"]), "");

@@ -191,7 +191,7 @@ fn help_has_examples() {
 }
 
 #[test]
-fn dump_of_several_recordings_has_one_clock() {
+fn multi_recording_dump_has_one_clock() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["flightline.jfr", "ap-native-cpu.jfr"];
     let mut events = 0;

@@ -34,7 +34,7 @@ fn by_first_frame(folder: &Path, options: &[&str]) -> HashMap<String, u64> {
 }
 
 #[test]
-fn samples_have_title_of_their_process() {
+fn samples_have_their_process_title() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     flightline(folder, &["record", "-q", "-o", "r.jfr", "--", "perl", "-e", PROGRAM]);
@@ -86,7 +86,7 @@ fn redacted_arguments_have_no_titles() {
 }
 
 #[test]
-fn process_titles_need_a_recording_of_samples() {
+fn process_titles_need_sample_recording() {
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/jdk25.jfr");
     for (args, words) in [
         (&["offcpu", recording, "--process-title"][..], "--process-title does not apply to off-CPU time"),

@@ -125,7 +125,7 @@ fn adjacent_time_ranges_add_up_to_whole() {
 }
 
 #[test]
-fn event_type_view_is_table_of_its_fields() {
+fn event_type_view_has_column_per_field() {
     let file = path("recordings/jdk17.jfr");
     for name in ["jdk.CPULoad", "CPULoad"] {
         let csv = shown(&[name, "--csv", &file]);

@@ -205,18 +205,18 @@ impl From<flightline_consumer::Error> for Error {
         use flightline_consumer::Error as E;
         match error {
             E::Write(error) => Self::Write(error),
-            E::NoSuchEvent { asked, present } if present.is_empty() => Self::Refused(format!(
-                "The recording has no {asked} events and no other events with stacks; record for a longer time, or in another mode."
+            E::NoSuchEvent { asked: event, present } if present.is_empty() => Self::Refused(format!(
+                "The recording has no {event} events and no other events with stacks; record for a longer time, or in another mode."
             )),
-            E::NoSuchEvent { asked, .. } if asked == "cpu" => Self::Refused(
+            E::NoSuchEvent { asked: event, .. } if event == "cpu" => Self::Refused(
                 "No CPU time was sampled: the process waited, or used little CPU time. Record for a \
                  longer time, or use WALL or OFF_CPU to see where it waits."
                     .into(),
             ),
-            E::NoSuchEvent { asked, present } => {
+            E::NoSuchEvent { asked: event, present } => {
                 let types = present.into_iter().map(|name| (name, 1)).collect();
                 let offered = flightline_consumer::fold::offered(&types).join(", ");
-                Self::Refused(format!("The recording has no {asked} events; choose one of {offered}."))
+                Self::Refused(format!("The recording has no {event} events; choose one of {offered}."))
             }
             E::NoSamples => Self::Refused(NOTHING.into()),
             E::MixedUnits { .. } => Self::Refused(format!("{error}.")),

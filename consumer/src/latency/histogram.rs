@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_counted_in_power_of_two_buckets() {
+    fn durations_are_counted_in_log2_buckets() {
         let buckets = summary([0, 1, 2, 3, 4, 7, 8, 32, 63]).buckets;
         let expected = [(0, 2, 2), (2, 4, 2), (4, 8, 2), (8, 16, 1), (16, 32, 0), (32, 64, 2)];
         assert_eq!(buckets, expected.map(|(from, to, count)| Bucket { from, to, count }));

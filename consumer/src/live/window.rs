@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_independent_of_input_splits() {
+    fn input_splits_do_not_change_checksums() {
         let data: Vec<u8> = (0..1000u32).map(|i| ((i * i) >> 3) as u8).collect();
         for step in [1, 7, 64, 1000] {
             let mut window = Window::default();

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_get_handles_in_order_of_first_appearance() {
+    fn values_get_handles_in_first_appearance_order() {
         let mut interner = Interner::default();
         let mut order: Vec<String> = Vec::new();
         for i in 0..5_000u64 {

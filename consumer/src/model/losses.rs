@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_loss_causes_is_bounded() {
+    fn loss_cause_count_is_bounded() {
         let mut losses = Losses::default();
         (0..2 * MOST).for_each(|i| losses.add("", i.to_string(), Lost { events: 1, ..Lost::default() }));
         assert_eq!(losses.iter().count(), MOST);

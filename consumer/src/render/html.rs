@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_independent_of_stack_order() {
+    fn stack_order_does_not_change_page() {
         let lines = ["main;b;c 3", "main;a 2", "init 1", "main;b;a;c 4", "main;a 5"];
         let pages: Vec<String> = (0..lines.len())
             .map(|first| {

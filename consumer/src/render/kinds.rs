@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colors_of_kernel_and_user_code_do_not_overlap() {
+    fn kernel_and_user_colors_do_not_overlap() {
         let names: Vec<String> = (0..2000).map(|i| format!("function_{i}")).collect();
         let all = |group: Group| -> Vec<[u8; 3]> { names.iter().map(|name| group.color(name)).collect() };
         let kernel = all(Group::Kernel);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_encodes_input_of_any_length() {
+    fn base64_encodes_any_input_length() {
         for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
         {
             assert_eq!(base64(bytes.as_bytes()), text);

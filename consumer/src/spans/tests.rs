@@ -330,7 +330,7 @@ fn t20_memory_is_bounded_and_dropped_records_are_counted() {
 }
 
 #[test]
-fn t21_spans_and_samples_of_different_clocks_are_rejected() {
+fn t21_spans_and_samples_with_different_clocks_are_rejected() {
     let items = [cpu(1, 1_000, "a"), span(1, 500_000, 600_000, ROOT, 0, "request")];
     let error = read_as(&items, Limits::FILE).unwrap_err().to_string();
     assert!(
@@ -434,7 +434,7 @@ fn remote_parent_is_unnamed_and_its_child_is_the_endpoint() {
 }
 
 #[test]
-fn span_ids_in_samples_of_other_profilers_are_used() {
+fn span_ids_in_foreign_samples_are_used() {
     let with = |at: i64, span: u64, fields: Vec<(&str, Value)>| {
         let mut sample = sample(1, at, "ab");
         sample.span_id = Some(span);

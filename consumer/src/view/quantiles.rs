@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_parts_have_quantiles_of_whole() {
+    fn merged_parts_have_whole_quantiles() {
         for (all, cut) in
             [(10, 3), (EXACT as i64 + 5, 7), (200_000, 100_000), (200_000, 199_999), (140_000, 70_000)]
         {

@@ -80,7 +80,7 @@ fn samples_have_their_span_when_delivered() {
 
 /// Span contexts in a damaged segment are ignored.
 #[test]
-fn contexts_of_damaged_segment_are_ignored() {
+fn damaged_segment_contexts_are_ignored() {
     let made = make_with(SMALL, |chunk, number| {
         let start = (number / SMALL.segments) as i64 * 1_000_000;
         // Contexts of samples in the next segment.
@@ -135,7 +135,7 @@ fn events_below_duration_threshold_have_no_fields() {
 
 /// A recording of the JDK: code in `inCheckout` runs in the contextual event "checkout", and so on.
 #[test]
-fn jdk_contextual_events_become_spans_of_samples() {
+fn jdk_contextual_events_become_sample_spans() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk25-spans.jfr");
     let mut feed = Feed::new(Options::default());
     feed.push(&std::fs::read(path).unwrap());

@@ -209,7 +209,7 @@ fn polling_never_blocks_or_changes_descriptor_flags() {
 
 /// Polling does not block if another process takes the data between poll(2) and the read.
 #[test]
-fn second_reader_of_pipe_does_not_block_polling() {
+fn second_pipe_reader_does_not_block_polling() {
     let (reader, mut writer) = pipe();
     let mut thief = reader.try_clone().unwrap();
     let mut stream = Stream::new(reader, Options::default()).unwrap();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_start_after_those_of_previous_recording() {
+    fn keys_start_after_previous_recording_keys() {
         let (mut space, [stack, method]) = (KeySpace::default(), TYPES);
         space.begin();
         assert_eq!(space.shift(), Shift::default(), "the first stays");

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_two_and_neighbors_round_trip() {
+    fn binary_powers_and_neighbors_round_trip() {
         for shift in 0..64 {
             for value in [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1] {
                 let bytes = encoded(value);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn skip_ends_at_boundaries_of_varying_lengths() {
+    fn skip_ends_at_boundaries_for_varying_lengths() {
         let mut data = Vec::new();
         let mut ends = vec![0];
         for i in 0..200u32 {

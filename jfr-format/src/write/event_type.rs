@@ -383,7 +383,7 @@ impl EventTypes {
             fields: declaration.fields,
         });
         self.types.push(Arc::clone(&own));
-        Ok(EventType { own, of: PhantomData })
+        Ok(EventType { own, marker: PhantomData })
     }
 
     /// Returns the declaration for the chunks of the file: all types declared so far, and these event types of
@@ -397,7 +397,7 @@ impl EventTypes {
 pub struct EventType<T> {
     pub(super) own: Arc<OwnType>,
     /// Covariant: an event with borrowed values needs not live as long as its type.
-    of: PhantomData<fn() -> T>,
+    marker: PhantomData<fn() -> T>,
 }
 
 impl<T: Event> EventType<T> {
@@ -431,7 +431,7 @@ impl<T> fmt::Debug for EventType<T> {
 
 impl<T> Clone for EventType<T> {
     fn clone(&self) -> EventType<T> {
-        EventType { own: Arc::clone(&self.own), of: PhantomData }
+        EventType { own: Arc::clone(&self.own), marker: PhantomData }
     }
 }
 

@@ -231,7 +231,7 @@ fn panic_ends_scopes() {
 
 /// Left out of order, as by guards that are stored: the next attempt inherits nothing.
 #[test]
-fn scopes_may_end_out_of_order() {
+fn scopes_may_end_in_any_order() {
     let _turn = turn();
     let first = scope([("task", "1")]);
     let second = scope([("step", "2")]);

@@ -37,7 +37,7 @@ fn previous() -> u64 {
 }
 
 #[test]
-fn activations_may_nest_and_end_out_of_order() {
+fn activations_may_nest_and_end_in_any_order() {
     assert_eq!(seen(), None);
     let mut tokens = Vec::new();
     for id in 1..=3 {
@@ -149,7 +149,7 @@ fn activation_names_are_copied_and_truncated() {
 /// The block of a thread that ended is reused by another thread, or unmapped: memory does not grow with the
 /// number of past threads.
 #[test]
-fn blocks_of_ended_threads_are_reused_or_unmapped() {
+fn ended_threads_blocks_are_reused_or_unmapped() {
     // Memory that is wiped on a fork belongs to this crate.
     let mapped = || {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();

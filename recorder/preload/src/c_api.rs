@@ -200,7 +200,7 @@ pub extern "C" fn flightline_dump() -> c_int {
     let Some(attached) = session::current() else { return -libc::ESRCH };
     // Pages of sessions stay mapped, so the reference may outlive the recording.
     let page: &'static SessionPage = attached.state.session;
-    let wanted = page.flush.wanted.fetch_add(1, Relaxed) + 1;
+    let wanted = page.flush.requested.fetch_add(1, Relaxed) + 1;
     // The recorder watches this directory. If the path is no longer reachable, the recorder sees the request
     // at its next poll, within a tenth of a second.
     if let Ok(dir) = attached.dir.cstr() {

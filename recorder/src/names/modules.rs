@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_removed_mappings_is_bounded() {
+    fn removed_mapping_count_is_bounded() {
         let mut map = ModuleMap::default();
         for image in 0..10 * MAX_GONE as u32 {
             let (start, end) = (0x1000, 0x2000 + u64::from(image % 7) * 0x1000);

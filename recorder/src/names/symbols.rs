@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn function_of_own_program_is_found() {
+    fn own_program_function_is_found() {
         landmark();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
         let symbols = Symbols::read(&map("/proc/self/exe"), &exe, &DebugDirs::default()).0;

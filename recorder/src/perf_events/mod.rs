@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn event_names_of_every_kind_are_resolved() {
+    fn event_names_are_resolved_for_every_kind() {
         let config = |name| {
             let spec = meaning(name).unwrap_or_else(|e| panic!("{name}: {e}")).spec;
             (spec.kind, spec.config)

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn event_total_stays_within_half_a_period_of_weights() {
+    fn event_total_differs_from_weights_by_at_most_half_a_period() {
         let mut x = 12345u64;
         let mut ledger = new_ledger(1_000_003, 500_000);
         let (mut sum, mut events) = (500_003u64, 0u64);

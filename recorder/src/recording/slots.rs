@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn slot_count_equals_maximum_of_open_recordings() {
+    fn slot_count_equals_maximum_open_recordings() {
         let mut slots = RecordingSlots::default();
         for pid in 1..1000 {
             let [one, two] = [pid, 1000 + pid].map(|pid| slots.insert(pid, pid));

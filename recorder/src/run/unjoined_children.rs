@@ -18,7 +18,7 @@ use crate::cost::is_measuring;
 const MAX_LISTINGS: usize = 100;
 
 /// Returns true if a process of this user still maps the session (it forked and has not announced itself yet)
-/// or was started to join it. Also returns true if processes start too fast to tell.
+/// or was started to join it. Also returns true if new processes appear in [`MAX_LISTINGS`] listings.
 pub fn any(session: &Path) -> bool {
     let user = nix::unistd::geteuid().as_raw();
     let own = std::process::id();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn child_of_a_process_that_ends_after_it_was_listed_is_found() {
+    fn child_is_found_although_listed_parent_has_ended() {
         // Each process of the chain forks the next one and ends when it has been listed.
         let chain = |length: u32| {
             let newest = Cell::new(1);

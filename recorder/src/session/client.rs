@@ -59,7 +59,7 @@ impl SessionClient {
 
     /// Requests a flush; returns its number.
     pub fn ask_flush(&self) -> u64 {
-        self.page.flush.wanted.fetch_add(1, Ordering::AcqRel) + 1
+        self.page.flush.requested.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// Returns true if sampling is over.

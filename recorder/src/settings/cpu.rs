@@ -1,6 +1,6 @@
 //! Settings of CPU time samples.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use flightline_in_signal::layout::engine;
 
@@ -14,7 +14,7 @@ pub const MAX_RATE: f64 = 10_000.0;
 /// Default sampling rate, which avoids lockstep with work done a hundred times per second.
 pub const DEFAULT_RATE: f64 = 99.0;
 /// Shortest and longest time over which samples are merged.
-const AGGREGATE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
+const AGGREGATE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// The sampling method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +98,6 @@ impl CpuSettings {
         let range = Duration::from_secs_f64(1.0 / MAX_RATE)..=Duration::from_secs_f64(1.0 / MIN_RATE);
         hold(range.contains(&self.period), "interval", || between(self.period, &range))?;
         let Some(time) = self.aggregate else { return Ok(()) };
-        let range = AGGREGATE[0]..=AGGREGATE[1];
-        hold(range.contains(&time), "aggregate", || between(time, &range))
+        hold(AGGREGATE.contains(&time), "aggregate", || between(time, &AGGREGATE))
     }
 }

@@ -1,12 +1,12 @@
 //! Settings of the output.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use super::{between, hold};
 use crate::{error::Error, output::dump::Policy, output::sink::stream};
 
 /// Shortest and longest time between two flushes.
-const FLUSH: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(600)];
+const FLUSH: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
 /// How the recording is written.
 #[derive(Clone, Debug)]
@@ -39,8 +39,7 @@ impl Default for OutputSettings {
 impl OutputSettings {
     /// Returns an error for values out of range.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let range = FLUSH[0]..=FLUSH[1];
-        hold(range.contains(&self.flush), "flush", || between(self.flush, &range))?;
+        hold(FLUSH.contains(&self.flush), "flush", || between(self.flush, &FLUSH))?;
         self.stream.check()?;
         self.dumps.as_ref().map_or(Ok(()), Policy::check)
     }

@@ -125,7 +125,7 @@ fn ask(test: Shown) {
 
 /// JMC merges two chunks that start at the same time.
 #[test]
-fn chunks_of_recording_have_distinct_start_times() {
+fn chunks_have_distinct_start_times() {
     let _place = beside();
     let mut several = 0;
     for (kind, files) in &made().files {
@@ -139,7 +139,7 @@ fn chunks_of_recording_have_distinct_start_times() {
 }
 
 #[test]
-fn every_reader_of_recordings_sees_every_sample() {
+fn every_recording_reader_sees_every_sample() {
     if foreign::ready() {
         ask(table::EVERY_READER);
     }
@@ -192,7 +192,7 @@ fn seen(mut child: Child) -> Stream {
 }
 
 #[test]
-fn jdk_stream_of_killed_recorder_has_all_samples_and_stays_open() {
+fn jdk_stream_from_killed_recorder_has_all_samples_and_stays_open() {
     if !foreign::ready() {
         return;
     }

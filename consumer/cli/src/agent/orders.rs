@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_remembered_runs_is_bounded() {
+    fn remembered_run_count_is_bounded() {
         let mut orders = Orders::default();
         for number in 1..=10_000 {
             orders.take(start(number, &format!("run-{number}")));

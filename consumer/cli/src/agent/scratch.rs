@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_directories_of_dead_agents_are_removed() {
+    fn only_dead_agents_directories_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let pid = std::process::id();
         let own = started(pid).unwrap();

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_range_fluentd_times_are_clamped_and_counted() {
+    fn fluentd_times_beyond_range_are_clamped_and_counted() {
         let items = items("ap-native-cpu.jfr");
         let mut sample = samples(&items)[0].clone();
         let mut rows = Rows::new(Vec::new(), usize::MAX);

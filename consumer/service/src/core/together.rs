@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_merged_targets_is_limited() {
+    fn merged_target_count_is_limited() {
         let bench = Bench::new(on());
         let most = MOST_TOGETHER as u32;
         let (_, bounds) = kept(&bench, 1, "1");

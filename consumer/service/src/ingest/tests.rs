@@ -150,7 +150,7 @@ fn profile(types: &[(&str, &str)], period: Option<(&str, &str, i64)>, values: &[
 }
 
 #[test]
-fn sample_types_of_other_profilers_are_interpreted() {
+fn foreign_sample_types_are_interpreted() {
     let of_profile =
         |profile: &export::Profile| of("pprof", profile.encode_to_vec()).unwrap().recording.unwrap();
     let stack = |weight: u64| BTreeMap::from([("main;work".to_owned(), weight)]);

@@ -221,7 +221,7 @@ fn chunk_from_file_is_stored_like_chunk_from_bytes() {
 }
 
 #[test]
-fn window_interval_renders_like_interval_of_recording() {
+fn window_interval_renders_like_recording_interval() {
     for name in ["jdk17-multichunk.jfr", "ap-jfrsync.jfr", "jdk25-multichunk.jfr"] {
         let dir = TempDir::new().unwrap();
         let mut kept = window(dir.path(), Limits::default(), 0);
@@ -261,7 +261,7 @@ fn window_interval_renders_like_interval_of_recording() {
 
 /// Recorders with unrelated clocks and constant pool keys.
 #[test]
-fn chunks_of_several_recorders_are_rendered_together() {
+fn chunks_from_several_recorders_are_rendered_together() {
     let dir = TempDir::new().unwrap();
     let mut kept = window(dir.path(), Limits::default(), 0);
     let cpu = |sources: &[fs::File]| {

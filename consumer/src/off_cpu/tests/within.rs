@@ -290,7 +290,7 @@ fn sample_is_assigned_to_its_recorded_span() {
 
 /// Sums are exact even with more spans than are stored, and more records than can wait.
 #[test]
-fn time_of_dropped_spans_is_reported() {
+fn dropped_span_time_is_reported() {
     let many = 6000;
     // As in a recording: a span is reported when it ends.
     let items: Vec<Item> = (1..=many)

@@ -206,7 +206,7 @@ fn palette_file_is_read_and_extended() {
 }
 
 #[test]
-fn svg_is_independent_of_line_order() {
+fn line_order_does_not_change_svg() {
     let (one, other) = ("a;b 1\na;b!;x 2\na;b;x 3\n\"q\";<r> 4\n", "\"q\";<r> 4\na;b;x 3\na;b 1\na;b!;x 2\n");
     assert_eq!(picture(one, &SvgOptions::default()), picture(other, &SvgOptions::default()));
     // `!` sorts before `;`; `b` must not be split.

@@ -170,7 +170,7 @@ fn t7_function_contains_only_spans_that_it_called() {
 }
 
 #[test]
-fn t8_caller_of_a_span_lasts_as_long_as_the_span() {
+fn t8_span_caller_lasts_as_long_as_span() {
     check(
         &["     dd     ", "   c ccc    ", "  bb bbb    ", " aaa aaa aa ", "1   2   2  1"],
         &["1:11", "  a:9", "    b:6", "      c:5>2", "        2:4", "          d:1"],
@@ -189,7 +189,7 @@ fn t9_span_between_two_functions_belongs_to_their_caller() {
 }
 
 #[test]
-fn t10_outermost_of_nested_spans_is_linked() {
+fn t10_outermost_nested_span_is_linked() {
     check(&["a  a  a", " 12 21 "], &["a:6>1", "  1:4", "    2:2"]);
     check(
         &["  b b b  ccc    ", " aa a a  aaa  a ", "1  2 2 34   43 1"],

@@ -68,7 +68,7 @@ fn rows_after(steps: &[(i64, i64, Option<i64>)]) -> Rows {
 }
 
 #[test]
-fn merged_parts_have_live_allocations_of_whole() {
+fn merged_parts_have_all_live_allocations() {
     let mut state = 1_u64;
     let mut random = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -117,7 +117,7 @@ fn leaks(events: &[(i64, i64, bool)]) -> Rows {
 }
 
 #[test]
-fn only_latest_time_of_all_parts_counts() {
+fn only_latest_time_among_parts_counts() {
     let events = [(1, 7, true), (1, 8, true), (5, 7, true), (5, 9, true), (5, 9, true), (3, 6, true)];
     let whole = leaks(&events).finish();
     let counts: Vec<&[Datum]> = whole.rows.iter().map(|row| &row[..2]).collect();

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_found_in_any_order_of_rows() {
+    fn stacks_are_found_in_any_row_order() {
         let rows = [[7, 0, 70, 1], [9, 0, 90, 1], [3, 9, 30, 2], [5, 7, 50, 2], [4, 3, 40, 3]];
         let mut others = rows;
         others.reverse();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_label_columns_is_limited() {
+    fn label_column_count_is_limited() {
         let mut labels = Labels::default();
         assert_eq!(labels.column("Task"), Some(0));
         assert_eq!(labels.column("task"), None);

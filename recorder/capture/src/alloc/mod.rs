@@ -90,13 +90,13 @@ pub fn apply(attached: &Attached) {
     if page.stop.load(Acquire) != 0 || !available() {
         return off();
     }
-    let wanted = page.live.engines.load(Acquire);
-    let sample = wanted & engines::ALLOC != 0 && page.live.paused.load(Acquire) == 0;
+    let enabled = page.live.engines.load(Acquire);
+    let sample = enabled & engines::ALLOC != 0 && page.live.paused.load(Acquire) == 0;
     if sample {
         INTERVAL.store(page.live.alloc_bytes.load(Relaxed), Relaxed);
     }
     SAMPLING.store(sample, Release);
-    if sample && wanted & engines::LIVE != 0 {
+    if sample && enabled & engines::LIVE != 0 {
         SET.store(set_memory(), Release);
     }
     let hooks = hooks::addresses(sample, watched().is_some());

@@ -93,11 +93,11 @@ pub fn look() {
 /// Makes threads record from now on, if the session enables waits and spans.
 pub fn apply(attached: &Attached) {
     let session = attached.session();
-    let wanted = session.live.engines.load(Relaxed) & engines::WALL != 0
+    let enabled = session.live.engines.load(Relaxed) & engines::WALL != 0
         && session.live.spans.load(Relaxed) != spans::OFF
         && SWITCHES.word.load(Relaxed) != 0;
     GRAIN.store((session.live.wall_ns.load(Relaxed) / PART).clamp(GRAIN_NS[0], GRAIN_NS[1]), Relaxed);
-    let mark = if wanted { core::ptr::from_ref(&EMPTY_RSEQ) as u64 } else { 0 };
+    let mark = if enabled { core::ptr::from_ref(&EMPTY_RSEQ) as u64 } else { 0 };
     SWITCHES.mark.store(mark, Release);
 }
 

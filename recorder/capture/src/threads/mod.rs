@@ -396,8 +396,8 @@ pub fn disarm_all(attached: &Attached) {
 
 /// Arms or disarms all registered threads according to the session page.
 pub fn apply_engines(attached: &Attached) {
-    let wanted = attached.session().live.engines.load(Acquire);
-    if wanted & engines::CPU == 0 {
+    let enabled = attached.session().live.engines.load(Acquire);
+    if enabled & engines::CPU == 0 {
         process_timer::disarm(&attached.state);
     }
     let period = attached.session().live.period_ns.load(Acquire);
@@ -408,11 +408,11 @@ pub fn apply_engines(attached: &Attached) {
     }
     for slot in live(attached) {
         let sampling = slot.engine.stage.load(Relaxed) != stage::IDLE;
-        if wanted == 0 || (sampling && (wanted & engines::CPU == 0 || other_period)) {
+        if enabled == 0 || (sampling && (enabled & engines::CPU == 0 || other_period)) {
             engine::disarm(slot);
         }
         events::disarm_others(&attached.state, slot);
-        if wanted != 0 {
+        if enabled != 0 {
             let _ = engine::arm(slot);
         }
     }

@@ -20,7 +20,7 @@ fn span_id() -> u64 {
 }
 
 #[test]
-fn spans_may_nest_and_end_out_of_order() {
+fn spans_may_nest_and_end_in_any_order() {
     dispatcher::with_default(&Dispatch::new(registry().with(layer())), || {
         let (outer, inner, other) = (info_span!("a"), info_span!("b"), info_span!(parent: None, "c"));
         let in_outer = outer.enter();
@@ -143,7 +143,7 @@ fn otel_ids() -> (u64, [u8; 16]) {
 }
 
 #[test]
-fn span_ids_are_those_of_opentelemetry_layer() {
+fn span_ids_match_opentelemetry_layer() {
     let provider = SdkTracerProvider::builder().build();
     let otel = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     dispatcher::with_default(

@@ -110,7 +110,7 @@ fn gap_at_ring_end_is_padded_once() {
 /// A producer dies after its claim and before its commit. The other producer's record arrives, the torn one
 /// does not.
 #[test]
-fn record_of_dead_producer_is_skipped() {
+fn dead_producer_record_is_skipped() {
     model(|| {
         let memory = Memory::new();
         let other = {

@@ -69,8 +69,8 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
 
 /// Closes the perf events of a thread that are no longer recorded.
 pub fn disarm_others(state: &ProcState, slot: &ThreadSlot) {
-    let wanted = state.session.live.engines.load(Relaxed);
-    let mask = if wanted & engines::EVENTS != 0 { state.session.live.event_mask.load(Relaxed) } else { 0 };
+    let enabled = state.session.live.engines.load(Relaxed);
+    let mask = if enabled & engines::EVENTS != 0 { state.session.live.event_mask.load(Relaxed) } else { 0 };
     for (index, handle) in slot.events.handles.iter().enumerate() {
         if mask >> index & 1 == 0 {
             perf_ring::close(handle);

@@ -101,14 +101,14 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     if state.session.stop.load(Relaxed) != 0 {
         return Ok(());
     }
-    let wanted = state.session.live.engines.load(Relaxed);
-    if wanted & engines::EVENTS != 0 {
+    let enabled = state.session.live.engines.load(Relaxed);
+    if enabled & engines::EVENTS != 0 {
         events::arm(state, slot);
     }
-    if wanted & engines::TRACE != 0 {
+    if enabled & engines::TRACE != 0 {
         trace::arm(state, slot);
     }
-    if wanted & engines::CPU == 0 {
+    if enabled & engines::CPU == 0 {
         if state.session.live.paused.load(Relaxed) != 0 && slot.ledger.armed_cpu_ns.load(Relaxed) == 0 {
             // CPU time from here on counts as stopped, not as missed.
             start_ledger(state, slot, slot.tid.load(Relaxed), 0);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn sampling_uses_at_most_a_third_of_the_time() {
+    fn sampling_uses_at_most_one_third_cpu_time() {
         assert_eq!(samples(100, 33).len(), 100);
         assert_eq!(samples(100, 34).len(), 50);
         assert_eq!(samples(100, 99).len(), 34);

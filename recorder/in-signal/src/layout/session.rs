@@ -188,12 +188,12 @@ pub struct ProcessCounts {
     pub refused: AtomicU64,
 }
 
-/// Requests to write out everything recorded so far. Any process increments `wanted`; the drain sets `done`.
+/// Requests to write out everything recorded so far. Any process increments `requested`; the drain sets `done`.
 #[repr(C)]
 pub struct FlushRequests {
     /// Incremented by a program that requests a flush (`flightline_dump`).
-    pub wanted: AtomicU64,
-    /// The `wanted` that the drain read before the last flush it completed.
+    pub requested: AtomicU64,
+    /// The value of `requested` that the drain read before the last completed flush.
     pub done: AtomicU64,
 }
 

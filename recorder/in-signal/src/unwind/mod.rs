@@ -1,5 +1,5 @@
 //! From the registers of an interrupted thread to the list of its return addresses. [`walk`] steps from frame
-//! to frame. It asks for the rule of an address, in this order: [`rule_cache`], [`unwind_table`] of the module
+//! to frame. It looks up the rule of an address in this order: [`rule_cache`], [`unwind_table`] of the module
 //! that [`modules`] or [`loader`] finds, [`eh_frame`], `frame_pointer_fallback`. [`stack`] reads the memory.
 
 pub mod eh_frame;

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_is_one_event_at_any_number_of_polls() {
+    fn wait_is_one_event_for_any_poll_count() {
         let mut watch = Watch::new(10 * MS, 0, stat(1, 0, 1), at(7));
         let mut looks = 0;
         let mut now = 0;

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_of_own_sockets_are_found() {
+    fn own_socket_peers_are_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let folder = tempfile::tempdir().unwrap();
