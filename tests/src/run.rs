@@ -1,7 +1,7 @@
 //! Runs commands with a time-out.
 
 use std::cell::RefCell;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -183,6 +183,19 @@ thread_local! {
 #[must_use]
 pub struct Turn {
     alone: bool,
+    waited: Duration,
+    since: Instant,
+}
+
+/// Appends how long a test waited and ran to the file named by `FLIGHTLINE_TEST_TIMES`, to find tests that are
+/// worth shortening. The test's name is that of its thread.
+fn log_time(turn: &Turn) {
+    let Some(path) = std::env::var_os("FLIGHTLINE_TEST_TIMES") else { return };
+    let kind = if turn.alone { "alone" } else { "beside" };
+    let (waited, ran) = (turn.waited.as_secs_f64(), turn.since.elapsed().as_secs_f64());
+    let line = format!("{kind}\t{waited:.2}\t{ran:.2}\t{}\n", thread::current().name().unwrap_or_default());
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.and_then(|mut file| file.write_all(line.as_bytes())).expect("FLIGHTLINE_TEST_TIMES is writable");
 }
 
 impl Turn {
@@ -198,6 +211,8 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if thread::panicking() {
             GROUPS.with_borrow(|groups| groups.iter().for_each(|group| signal_group(*group, libc::SIGKILL)));
+        } else {
+            log_time(self);
         }
         let mut gate = gate();
         match self.alone {
@@ -221,6 +236,7 @@ pub const THREADS: usize = BATCH + 8;
 ///
 /// For tests that measure shares of wall-clock time, latencies or memory of the machine.
 pub fn turn() -> Turn {
+    let start = Instant::now();
     let mut gate = gate();
     gate.waiting_alone += 1;
     gate.batch |= gate.waiting_alone >= BATCH;
@@ -229,7 +245,7 @@ pub fn turn() -> Turn {
     gate.waiting_alone -= 1;
     gate.alone = true;
     drop(gate);
-    let turn = Turn { alone: true };
+    let turn = Turn { alone: true, waited: start.elapsed(), since: Instant::now() };
     private_shm::remove_abandoned_sessions();
     turn
 }
@@ -241,12 +257,13 @@ pub fn turn() -> Turn {
 pub fn beside() -> Turn {
     let most = thread::available_parallelism().map_or(1, NonZero::get) + 1;
     let closed = |gate: &mut Gate| gate.alone || gate.batch || gate.beside >= most;
+    let start = Instant::now();
     let mut gate = gate();
     gate.waiting_beside += 1;
     let mut gate = GATE_OPENED.wait_while(gate, closed).unwrap_or_else(PoisonError::into_inner);
     gate.waiting_beside -= 1;
     gate.beside += 1;
-    Turn { alone: false }
+    Turn { alone: false, waited: start.elapsed(), since: Instant::now() }
 }
 
 #[cfg(test)]
