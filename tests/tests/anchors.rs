@@ -34,36 +34,27 @@ fn lost(recording: &Recording, tid: u64) -> f64 {
 fn child_exit_does_not_stop_parent_recording() {
     let _place = beside();
     for engine in ["auto", "timer"] {
-        // On a busy machine samples come late and are counted as lost. A defect that stops a thread's
-        // sampling would appear in every run.
-        let complete = (0..5).any(|_| {
-            let (recorded, recording) = record("fork", Record::new().engine(engine));
-            assert_eq!(recorded.finished.code(), 3, "{}", recorded.finished.stderr);
-            let truth = recorded.truth();
-            let mut complete = true;
-            for name in ["parent", "child"] {
-                let thread = truth.threads.iter().find(|t| t.name == name).unwrap();
-                let used = thread.cpu_ns as f64 / 1e9;
-                let (taken, lost) = (seconds(&recording, thread.tid), lost(&recording, thread.tid));
-                eprintln!("{engine} {name}: {used:.3} s used, {taken:.3} s recorded, {lost:.3} s lost");
-                // Half a period of rounding, and the thread's work after its last clock reading.
-                assert!(
-                    (taken + lost - used).abs() < 0.03,
-                    "{name} by {engine}: {taken} + {lost} of {used} s"
-                );
-                complete &= taken > 0.9 * used;
-            }
-            let parent = truth.threads.iter().find(|t| t.name == "parent").unwrap().tid;
-            let mine = recording.samples.iter().filter(|s| s.tid == parent);
-            let later =
-                mine.filter(|s| recording.stacks[s.stack].frames.iter().any(|f| f.method == "after")).count();
-            eprintln!("{engine}: {later} samples of 600 ms after the fork");
-            complete && later > 500
-        });
-        assert!(
-            complete,
-            "by {engine}: none of five recordings has nine tenths of both, and 500 after the fork"
-        );
+        let (recorded, recording) = record("fork", Record::new().engine(engine));
+        assert_eq!(recorded.finished.code(), 3, "{}", recorded.finished.stderr);
+        let truth = recorded.truth();
+        for name in ["parent", "child"] {
+            let thread = truth.threads.iter().find(|t| t.name == name).unwrap();
+            let used = thread.cpu_ns as f64 / 1e9;
+            let (taken, lost) = (seconds(&recording, thread.tid), lost(&recording, thread.tid));
+            let account =
+                format!("{engine} {name}: {used:.3} s used, {taken:.3} s recorded, {lost:.3} s lost");
+            eprintln!("{account}");
+            // Half a period of rounding, and the thread's work after its last clock reading.
+            assert!((taken + lost - used).abs() < 0.03, "{account}");
+            // On a busy machine samples come late, and some of the time is counted as lost.
+            assert!(taken > 0.4 * used, "{account}");
+        }
+        let parent = truth.threads.iter().find(|t| t.name == "parent").unwrap().tid;
+        let mine = recording.samples.iter().filter(|s| s.tid == parent);
+        let later =
+            mine.filter(|s| recording.stacks[s.stack].frames.iter().any(|f| f.method == "after")).count();
+        // The parent works for 600 ms after the fork. If the child stopped its sampling, there would be none.
+        assert!(later > 200, "{engine}: {later} samples after the fork");
     }
 }
 

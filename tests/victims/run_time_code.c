@@ -102,8 +102,8 @@ int main(int argc, char **argv) {
     run(FIRST, start + ns / halves);
     if (halves == 2) {
         tell(map, SECOND);
-        // The recorder looks up the old code's name at its next scan; gives it time to do so.
-        usleep(400000);
+        // The recorder looks up the old code's name at its next scan; gives it time to do so, also on a busy machine.
+        usleep(1500000);
         run(SECOND, start + ns);
     }
     if (!strcmp(how, "late")) tell(map, FIRST);
