@@ -1,7 +1,6 @@
 //! `flightline spans`
 
 mod json;
-mod read;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -21,15 +20,18 @@ use flightline_consumer::render::trace::TraceView;
 use flightline_consumer::render::{self, PictureOptions, html, svg};
 use flightline_consumer::spans::report::{self, By, Extremes, Filter};
 use flightline_consumer::spans::trace::{Line, MOST_LINES, lines};
-use flightline_consumer::spans::{Found, Profile, TraceId};
+use flightline_consumer::spans::{Found, Inference, Options, Profile, TraceId};
 use flightline_consumer::tree::Tree;
+use flightline_recorder::stream::Token;
 use regex::Regex;
 
-use crate::select::SelectArgs;
-use crate::stacks::For;
-use crate::talk::all_shown;
-use crate::{Outcome, help, output, stacks};
-pub use read::read_model;
+use crate::Outcome;
+use crate::args::help;
+use crate::args::selection::SelectArgs;
+use crate::diagnostics::all_shown;
+use crate::input::profile::{self, For};
+use crate::input::spans;
+use crate::output;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -112,6 +114,21 @@ pub fn by(text: &str) -> Result<By, String> {
     }
 }
 
+/// Reads all inputs.
+fn read(args: &SpansArgs) -> Result<(Found, Outcome)> {
+    let inference = args
+        .inferred
+        .then(|| Inference { min_duration: i64::try_from(args.min_duration.as_nanos()).unwrap_or(i64::MAX) });
+    let options = Options {
+        inference,
+        exclude: args.not_inferred.clone(),
+        trace: args.pictured(),
+        ..Options::default()
+    };
+    let token = Token::find(args.token_file.as_deref())?;
+    spans::read(&args.inputs, &args.select.samples, options, token.as_ref())
+}
+
 /// Prints a summary by span.
 pub fn run(args: &SpansArgs) -> Result<Outcome> {
     if let Some(output) = &args.output {
@@ -124,7 +141,7 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
             bail!("--json and `-o -` cannot both go to standard output; give a file with -o");
         }
     }
-    let (found, outcome) = read::read(args)?;
+    let (found, outcome) = read(args)?;
     let filter =
         Filter { names: args.select.spans.clone(), labels: args.select.labels.clone(), trace: args.trace };
     check(&args.inputs, &found.profile, &filter)?;
@@ -284,7 +301,7 @@ fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
     if events.is_empty() && models.iter().any(has_wall) {
         events.push("wall".into());
     }
-    let reshape = stacks::reshape(&args.select, args.what())?;
+    let reshape = profile::reshape(&args.select, args.what())?;
     let [before, after] = models
         .each_ref()
         .map(|model| fold::fold(model, &of_events(args, &events)).map(|tree| reshape.tree(tree)));
@@ -304,13 +321,13 @@ fn of_events(args: &SpansArgs, events: &[String]) -> FoldOptions {
     FoldOptions {
         events: events.to_vec(),
         filter: SampleFilter::default(),
-        ..stacks::options(&args.select, args.what())
+        ..profile::options(&args.select, args.what())
     }
 }
 
 fn tree(args: &SpansArgs, model: &Model) -> Result<Tree> {
     let tree = fold::fold(model, &of_events(args, &args.select.events))?;
-    Ok(stacks::reshape(&args.select, args.what())?.tree(tree))
+    Ok(profile::reshape(&args.select, args.what())?.tree(tree))
 }
 
 /// Writes the flame graph, if requested.
