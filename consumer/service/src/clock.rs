@@ -49,7 +49,7 @@ impl Moment {
 
     /// Converts a later monotonic time to UTC, ignoring changes of the wall clock since this moment. Never
     /// earlier than this moment.
-    pub fn utc_of(self, later: Duration) -> i64 {
+    pub fn to_utc(self, later: Duration) -> i64 {
         self.utc.saturating_add(ms(later.saturating_sub(self.running)))
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn utc_follows_monotonic_clock() {
         let start = Moment { utc: 1000, running: Duration::from_millis(50) };
-        assert_eq!(start.utc_of(Duration::from_millis(2050)), 3000);
-        assert_eq!(start.utc_of(Duration::ZERO), 1000);
+        assert_eq!(start.to_utc(Duration::from_millis(2050)), 3000);
+        assert_eq!(start.to_utc(Duration::ZERO), 1000);
     }
 }

@@ -10,12 +10,12 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_export::send::Target;
 use flightline_recorder::settings::units::{bytes, duration};
-use flightline_service::forward::{Kind, To};
+use flightline_service::forward::{Destination, Kind};
 use flightline_service::local::Agents;
 use flightline_service::log::{self, Level, Log};
-use flightline_service::serve::{self, Tls};
+use flightline_service::profile_store::StoreSettings;
+use flightline_service::server::{self, Tls};
 use flightline_service::settings::Settings;
-use flightline_service::stored::Place;
 
 use crate::Outcome;
 use crate::args::help;
@@ -201,7 +201,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         .filter_map(|file| token::warning(file))
     {
         match as_json {
-            true => log.tell(Level::Warn, "token", &[("why", (&warning).into())]),
+            true => log.write(Level::Warn, "token", &[("why", (&warning).into())]),
             false => diagnostics::warning(warning),
         }
     }
@@ -234,7 +234,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let ready = |address: SocketAddr, unreadable: Vec<String>| {
         if as_json {
-            let tell = |why: &String| log.tell(Level::Warn, "history", &[("why", why.into())]);
+            let tell = |why: &String| log.write(Level::Warn, "history", &[("why", why.into())]);
             unreadable.iter().for_each(tell);
             return;
         }
@@ -254,7 +254,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         ));
     };
     let agents = args.agents(&log, token_file.as_deref())?;
-    let served = serve::until_told(args.listen, &directory, settings, tls.as_ref(), agents, ready);
+    let served = server::serve_until_signal(args.listen, &directory, settings, tls.as_ref(), agents, ready);
     served.with_context(|| format!("cannot serve with {}", directory.display()))?;
     if !as_json {
         diagnostics::note("ended");
@@ -264,7 +264,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
 
 impl ServeArgs {
     /// Returns the receivers to forward recordings to.
-    fn forward(&self) -> Result<Vec<To>> {
+    fn forward(&self) -> Result<Vec<Destination>> {
         let mut all = Vec::new();
         for (kind, target, file) in [
             (Kind::Pyroscope, &self.forward_pyroscope, &self.forward_pyroscope_headers),
@@ -275,13 +275,13 @@ impl ServeArgs {
             if !headers.is_empty() && !target.is_encrypted() && !self.is_json() {
                 diagnostics::warning(format_args!("headers for {target} are sent unencrypted; use https://"));
             }
-            all.push(To::new(kind, target.clone(), headers));
+            all.push(Destination::new(kind, target.clone(), headers));
         }
         Ok(all)
     }
 
     /// Returns the store to query.
-    fn store(&self) -> Result<Option<Place>> {
+    fn store(&self) -> Result<Option<StoreSettings>> {
         let Some(store) = &self.store else { return Ok(None) };
         let is_url = store.to_str().is_some_and(|store| store.contains("://"));
         if !is_url && !Path::new(store).is_dir() {
@@ -290,7 +290,7 @@ impl ServeArgs {
                 store.display()
             );
         }
-        Ok(Some(Place::new(engine()?, store.clone())))
+        Ok(Some(StoreSettings::new(engine()?, store.clone())))
     }
 
     /// Returns true if all output must be JSON lines.
@@ -325,7 +325,7 @@ impl ServeArgs {
         if let Some(certificate) = &self.tls_cert {
             arguments.extend(["--ca-file".into(), certificate.into()]);
         }
-        Ok(Some(Agents { program, arguments, told: self.is_json().then(|| log.clone()) }))
+        Ok(Some(Agents { program, arguments, log: self.is_json().then(|| log.clone()) }))
     }
 }
 

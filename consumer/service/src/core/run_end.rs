@@ -9,10 +9,10 @@ use axum::http::StatusCode;
 
 use super::runs::{file_name, no_run};
 use super::{Core, Phase, millis};
-use crate::fault::Fault;
+use crate::api_error::ApiError;
 use crate::forward::{Content, Item};
+use crate::history::{StoredRun, Upload};
 use crate::log::Level;
-use crate::store::{Kept, Upload};
 use crate::wire::{Progress, Run, Status};
 
 /// Lowest upload rate that agents assume, in bytes per second.
@@ -44,7 +44,13 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the run does not belong to the agent or has ended.
-    pub fn progress(&self, target: &str, secret: &str, run: &str, progress: Progress) -> Result<(), Fault> {
+    pub fn progress(
+        &self,
+        target: &str,
+        secret: &str,
+        run: &str,
+        progress: Progress,
+    ) -> Result<(), ApiError> {
         self.heard(target, secret)?;
         let now = self.now().running;
         let mut state = self.state();
@@ -56,7 +62,7 @@ impl Core {
         entry.news = now;
         match progress {
             Progress::Started { effective_mode, message } => {
-                entry.phase = entry.phase.max_of(Phase::Recording);
+                entry.phase = entry.phase.unless_delivering(Phase::Recording);
                 entry.kept.run.effective_mode = super::targets::short(&effective_mode);
                 if !message.is_empty() && !entry.stopping {
                     entry.kept.run.message = super::targets::short(&message);
@@ -69,14 +75,14 @@ impl Core {
             }
         }
         drop(state);
-        self.describe(run).map_err(|error| Fault::internal("write the run's description", error))
+        self.describe(run).map_err(|error| ApiError::internal("write the run's description", error))
     }
 
     /// Begins to receive a run's recording.
     ///
     /// # Errors
     /// Returns an error if the run does not belong to the agent, has ended, or is already being uploaded.
-    pub fn deliver(self: &Arc<Self>, target: &str, secret: &str, run: &str) -> Result<Delivery, Fault> {
+    pub fn deliver(self: &Arc<Self>, target: &str, secret: &str, run: &str) -> Result<Delivery, ApiError> {
         self.heard(target, secret)?;
         let now = self.now().running;
         {
@@ -85,7 +91,9 @@ impl Core {
                 state.runs.get_mut(run).filter(|entry| entry.kept.run.target == target).ok_or_else(no_run)?;
             match entry.phase {
                 Phase::Over => return Err(ended()),
-                Phase::Delivering => return Err(Fault::conflict("The recording is already being uploaded.")),
+                Phase::Delivering => {
+                    return Err(ApiError::conflict("The recording is already being uploaded."));
+                }
                 _ => entry.phase = Phase::Delivering,
             }
             entry.news = now;
@@ -93,7 +101,7 @@ impl Core {
         let mut delivery = Delivery { core: Arc::clone(self), run: run.to_owned(), upload: None };
         match self.store.begin(run) {
             Ok(upload) => delivery.upload = Some(upload),
-            Err(error) => return Err(Fault::internal("write the recording", error)),
+            Err(error) => return Err(ApiError::internal("write the recording", error)),
         }
         Ok(delivery)
     }
@@ -107,9 +115,9 @@ impl Core {
                 return;
             };
             // The user cancelled the run before it began.
-            let unwanted = entry.stopping && matches!(entry.phase, Phase::New | Phase::Told);
+            let unwanted = entry.stopping && matches!(entry.phase, Phase::New | Phase::Sent);
             entry.end(if unwanted { Status::Cancelled } else { Status::Failed }, why, now);
-            self.tell_end(&entry.kept.run);
+            self.log_end(&entry.kept.run);
             entry.kept.run.target.clone()
         };
         // If the description cannot be written, the next start treats the run as interrupted, which is close
@@ -125,13 +133,15 @@ impl Core {
             return;
         }
         let kept = self.state().runs.get(id).filter(|entry| !entry.pulled).map(|entry| entry.kept.clone());
-        let Some((Kept { run, of }, Ok(file))) = kept.zip(Some(self.store.recording(id))) else { return };
+        let Some((StoredRun { run, of }, Ok(file))) = kept.zip(Some(self.store.recording(id))) else {
+            return;
+        };
         let (content, bytes) = (Content::File(file), run.bytes);
         let (from, until) = (run.trigger_time, run.finished_time);
         self.forward.offer(Item { content, bytes, of, labels: run.labels, from, until });
     }
 
-    fn tell_end(&self, run: &Run) {
+    fn log_end(&self, run: &Run) {
         let level = if run.status == Status::Failed { Level::Warn } else { Level::Info };
         let fields = [
             ("run", (&run.id).into()),
@@ -141,7 +151,7 @@ impl Core {
             ("bytes", run.bytes.into()),
             ("duration_ms", run.elapsed.into()),
         ];
-        self.settings.log.tell(level, "run ended", &fields);
+        self.settings.log.write(level, "run ended", &fields);
     }
 
     /// Gives up runs whose agents have stopped reporting.
@@ -154,7 +164,7 @@ impl Core {
             let silent = now.saturating_sub(entry.news);
             let over = entry.began.running + set.start_timeout + Duration::from_secs(run.duration);
             let why = match entry.phase {
-                Phase::New | Phase::Told if silent >= set.start_timeout => {
+                Phase::New | Phase::Sent if silent >= set.start_timeout => {
                     format!("The agent did not start the recording within {} s.", set.start_timeout.as_secs())
                 }
                 Phase::Recording if entry.stopping && silent >= set.delivery_timeout => {
@@ -189,7 +199,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the run has no recording.
-    pub fn recording(&self, id: &str) -> Result<(File, Run), Fault> {
+    pub fn recording(&self, id: &str) -> Result<(File, Run), ApiError> {
         let run = self.run(id).map_err(|_| no_file())?;
         if run.files.is_empty() {
             return Err(no_file());
@@ -201,7 +211,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if no run matches.
-    pub fn named(&self, target: &str, name: &str) -> Result<String, Fault> {
+    pub fn named(&self, target: &str, name: &str) -> Result<String, ApiError> {
         let history = self.history(target).map_err(|_| no_file())?;
         let run = history.into_iter().find(|run| !run.output_file.is_empty() && run.output_file == name);
         run.map(|run| run.id).ok_or_else(no_file)
@@ -231,13 +241,13 @@ impl Delivery {
     ///
     /// # Errors
     /// Returns an error if the run has ended in the meantime or the disk cannot be written.
-    pub fn complete(mut self, delivered: Delivered) -> Result<(), Fault> {
+    pub fn complete(mut self, delivered: Delivered) -> Result<(), ApiError> {
         let Some(upload) = self.upload.take() else { return Err(ended()) };
-        upload.sync().map_err(|error| Fault::internal("write the recording", error))?;
+        upload.sync().map_err(|error| ApiError::internal("write the recording", error))?;
         let core = Arc::clone(&self.core);
         // Rename before the run is reported as finished, so that its file exists by then. A busy disk may
         // delay the rename, so do it without the lock.
-        upload.complete().map_err(|error| Fault::internal("store the recording", error))?;
+        upload.complete().map_err(|error| ApiError::internal("store the recording", error))?;
         let target = {
             let now = core.now().running;
             let mut state = core.state();
@@ -247,33 +257,33 @@ impl Delivery {
                 let _ = core.store.remove_recording(&self.run);
                 return Err(ended());
             };
-            let (status, said) = delivered.told(entry.stopping, &entry.kept.run);
+            let (status, said) = delivered.outcome(entry.stopping, &entry.kept.run);
             entry.end(status, &said, now);
             let run = &mut entry.kept.run;
             run.bytes = delivered.bytes;
             run.events = delivered.events;
             run.output_file = file_name(run);
             run.files = ["html", "jfr", "folded", "pprof", "otlp"].map(str::to_owned).to_vec();
-            core.tell_end(run);
+            core.log_end(run);
             run.target.clone()
         };
-        core.describe(&self.run).map_err(|error| Fault::internal("write the run's description", error))?;
+        core.describe(&self.run).map_err(|error| ApiError::internal("write the run's description", error))?;
         core.pass_on(&self.run);
         core.roll(&target);
         Ok(())
     }
 
     /// Rejects the uploaded data and marks the run as failed.
-    pub fn refuse(mut self, why: &str) -> Fault {
+    pub fn refuse(mut self, why: &str) -> ApiError {
         self.upload = None;
         self.core.fail(&self.run, why);
-        Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
     }
 }
 
 impl Delivered {
     /// Returns the final status and its message.
-    fn told(&self, stopping: bool, run: &Run) -> (Status, String) {
+    fn outcome(&self, stopping: bool, run: &Run) -> (Status, String) {
         if !self.ended.is_empty() {
             let ended = super::targets::short(&self.ended);
             return (
@@ -313,21 +323,21 @@ impl super::Entry {
         run.status = status;
         message.clone_into(&mut run.message);
         run.elapsed = millis(now.saturating_sub(self.began.running));
-        run.finished_time = self.began.utc_of(now);
+        run.finished_time = self.began.to_utc(now);
     }
 }
 
 impl Phase {
     /// A late start report does not undo the upload phase.
-    fn max_of(self, other: Self) -> Self {
+    fn unless_delivering(self, other: Self) -> Self {
         if self == Self::Delivering { self } else { other }
     }
 }
 
-fn ended() -> Fault {
-    Fault::conflict("This run has ended; no more data is accepted.")
+fn ended() -> ApiError {
+    ApiError::conflict("This run has ended; no more data is accepted.")
 }
 
-fn no_file() -> Fault {
-    Fault::missing("File not found.")
+fn no_file() -> ApiError {
+    ApiError::missing("File not found.")
 }

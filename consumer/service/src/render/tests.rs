@@ -17,7 +17,7 @@ fn source(bytes: &[u8]) -> Source {
     file
 }
 
-fn made(format: Format, recordings: &[Source], wanted: &Wanted) -> Result<(Vec<u8>, Outcome), Error> {
+fn made(format: Format, recordings: &[Source], wanted: &RenderOptions) -> Result<(Vec<u8>, Outcome), Error> {
     let mut out = Vec::new();
     let outcome = make(format, recordings, wanted, &mut out)?;
     Ok((out, outcome))
@@ -27,8 +27,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn of(event: &str, total: bool) -> Wanted {
-    Wanted { event: Some(event.to_owned()), total, title: "cart on db1".into(), ..Wanted::default() }
+fn of(event: &str, total: bool) -> RenderOptions {
+    RenderOptions {
+        event: Some(event.to_owned()),
+        total,
+        title: "cart on db1".into(),
+        ..RenderOptions::default()
+    }
 }
 
 /// Returns the sum of the folded lines.
@@ -80,14 +85,14 @@ fn all_formats_have_equal_totals() {
         let (page, of_page) = made(Format::Html, &recording, &of("cpu", false)).unwrap();
         assert!(of_page.unit == "samples" && of_page.notes.is_empty(), "{name}: {of_page:?}");
         assert!(text(&page).contains("cart on db1"), "{name}");
-        let (copy, _) = made(Format::Jfr, &recording, &Wanted::default()).unwrap();
+        let (copy, _) = made(Format::Jfr, &recording, &RenderOptions::default()).unwrap();
         assert!(copy == std::fs::read(format!("{FIXTURES}recordings/{name}")).unwrap(), "{name}");
     }
 }
 
 #[test]
 fn markup_in_title_is_escaped() {
-    let wanted = Wanted { title: "</title><script>alert(1)</script>".into(), ..of("cpu", false) };
+    let wanted = RenderOptions { title: "</title><script>alert(1)</script>".into(), ..of("cpu", false) };
     let (page, _) = made(Format::Html, &[open("recordings/flightline.jfr")], &wanted).unwrap();
     assert!(!text(&page).contains("<script>alert(1)"));
 }
@@ -129,7 +134,7 @@ fn off_cpu_events_have_separate_pages() {
     assert_eq!(sum(&lines), micros.total);
     assert!(micros.unit == "us" && micros.total.abs_diff(outcome.total / 1000) < 1000, "{micros:?}");
     let (_, threads) =
-        made(Format::Folded, &recording, &Wanted { threads: true, ..of("offcpu", true) }).unwrap();
+        made(Format::Folded, &recording, &RenderOptions { threads: true, ..of("offcpu", true) }).unwrap();
     assert!(threads.total.abs_diff(micros.total) < 1000, "{threads:?}");
     let (packed, _) = made(Format::Pprof, &recording, &of("offcpu", true)).unwrap();
     let mut of_pprof = Vec::new();
@@ -142,17 +147,20 @@ fn off_cpu_events_have_separate_pages() {
 #[test]
 fn invalid_selections_are_rejected_with_message() {
     let recording = [open("recordings/flightline.jfr")];
-    let small = Wanted { most_bytes: 9000, ..Wanted::default() };
+    let small = RenderOptions { most_bytes: 9000, ..RenderOptions::default() };
     for format in Format::ALL {
         let error = made(format, &recording, &small).unwrap_err();
         assert!(matches!(error, Error::TooLarge(_)), "{error}");
-        let empty = Wanted { from_ms: Some(5), to_ms: Some(5), ..Wanted::default() };
+        let empty = RenderOptions { from_ms: Some(5), to_ms: Some(5), ..RenderOptions::default() };
         assert!(matches!(made(format, &recording, &empty), Err(Error::Refused(_))), "{format:?}");
-        let past = Wanted { to_ms: Some(5), ..Wanted::default() };
+        let past = RenderOptions { to_ms: Some(5), ..RenderOptions::default() };
         assert!(matches!(made(format, &recording, &past), Err(Error::Refused(_))), "{format:?}");
-        assert!(matches!(made(format, &[], &Wanted::default()), Err(Error::Refused(_))), "{format:?}");
+        assert!(matches!(made(format, &[], &RenderOptions::default()), Err(Error::Refused(_))), "{format:?}");
         let folder = [File::open(FIXTURES).unwrap()];
-        assert!(matches!(made(format, &folder, &Wanted::default()), Err(Error::Read(_))), "{format:?}");
+        assert!(
+            matches!(made(format, &folder, &RenderOptions::default()), Err(Error::Read(_))),
+            "{format:?}"
+        );
         assert_eq!(Format::named(format.name()), Some(format));
     }
     assert!(check(&File::open(FIXTURES).unwrap()).is_err());
@@ -171,7 +179,8 @@ fn comparison_shows_both_totals() {
     let told = format!("{} → {} samples, the first scaled by", totals[0], totals[1]);
     assert!(text(&page).contains(&told), "{told}");
     let other = [open("recordings/ap-java-wall.jfr")];
-    let unlike = compare(&whole(&before), &whole(&other), &Wanted::default(), &mut Vec::new()).unwrap_err();
+    let unlike =
+        compare(&whole(&before), &whole(&other), &RenderOptions::default(), &mut Vec::new()).unwrap_err();
     assert!(unlike.to_string().contains("choose an event with `event`"), "{unlike}");
     let none = compare(&whole(&before), &whole(&other), &of("live", false), &mut Vec::new()).unwrap_err();
     assert!(none.to_string().starts_with("Before: The recording has no live events"), "{none}");
@@ -218,12 +227,16 @@ fn altered_bytes_do_not_panic() {
             other[at] ^= if at % 2 == 0 { 0xff } else { 0x01 };
             passed += u32::from(check_bytes(other.clone().into()).is_ok());
             let recording = [source(&other)];
-            let range = Wanted { from_ms: Some(0), to_ms: Some(4_000_000_000_000), ..Wanted::default() };
+            let range = RenderOptions {
+                from_ms: Some(0),
+                to_ms: Some(4_000_000_000_000),
+                ..RenderOptions::default()
+            };
             for format in [Format::Folded, Format::Pprof, Format::Otlp, Format::Jfr] {
                 let _ = made(format, &recording, &range);
             }
             if at % 64 == 0 {
-                let _ = made(Format::Html, &recording, &Wanted::default());
+                let _ = made(Format::Html, &recording, &RenderOptions::default());
                 let _ = made(Format::Html, &recording, &of("threadtime", true));
             }
         }
@@ -244,7 +257,7 @@ fn separate_chunks_render_like_one_file() {
         // Everything, part of one chunk, parts of two chunks.
         for (from, to) in [(0, 100), (30, 35), (20, 70), (60, 99)] {
             let at = |percent: i64| Some(checked.first_ms + length * percent / 100);
-            let wanted = Wanted { from_ms: at(from), to_ms: at(to), ..of("cpu", true) };
+            let wanted = RenderOptions { from_ms: at(from), to_ms: at(to), ..of("cpu", true) };
             for format in [Format::Folded, Format::Pprof, Format::Otlp, Format::Html] {
                 let said = format!("{name}: {format:?} {from}% to {to}%");
                 match (made(format, &chunks, &wanted), made(format, &whole, &wanted)) {
@@ -258,7 +271,7 @@ fn separate_chunks_render_like_one_file() {
             let part = made(
                 Format::Folded,
                 &whole,
-                &Wanted { from_ms: wanted.from_ms, to_ms: wanted.to_ms, ..plain.clone() },
+                &RenderOptions { from_ms: wanted.from_ms, to_ms: wanted.to_ms, ..plain.clone() },
             );
             let (jfr, _) = made(Format::Jfr, &chunks, &wanted).unwrap();
             let of_cut = made(Format::Folded, &[source(&jfr)], &plain);

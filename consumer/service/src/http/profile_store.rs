@@ -7,87 +7,90 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::{App, files, json};
-use crate::fault::Fault;
-use crate::pictures::Format;
-use crate::stored::question::{Asked, Question};
-use crate::stored::{Answer, Stored};
+use crate::api_error::ApiError;
+use crate::profile_store::query::{Query, StoreRequest};
+use crate::profile_store::{Answer, ProfileStore};
+use crate::render::Format;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const CSV: &str = "text/csv; charset=utf-8";
 
 /// Parses a query; returns the store and the query.
-fn understood(app: App, query: Option<String>) -> Result<(Arc<Stored>, Asked), Fault> {
+fn understood(app: App, query: Option<String>) -> Result<(Arc<ProfileStore>, StoreRequest), ApiError> {
     let store = app
         .store
-        .ok_or_else(|| Fault::missing("The service has no profile store; start it with --store DIR."))?;
-    Ok((store, Asked::parse(&query.unwrap_or_default())?))
+        .ok_or_else(|| ApiError::missing("The service has no profile store; start it with --store DIR."))?;
+    Ok((store, StoreRequest::parse(&query.unwrap_or_default())?))
 }
 
 /// Lists all values that can be selected.
-pub async fn whole(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
+pub async fn whole(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
     let (store, _) = understood(app, query)?;
     Ok(json(StatusCode::OK, &store.whole().await?))
 }
 
 /// Lists the values that can be selected within a filter.
-pub async fn part(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
-    let (store, Asked { choices: [choice, _], .. }) = understood(app, query)?;
-    Ok(json(StatusCode::OK, &store.part(&choice).await?))
+pub async fn part(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+    let (store, StoreRequest { filters: [filter, _], .. }) = understood(app, query)?;
+    Ok(json(StatusCode::OK, &store.part(&filter).await?))
 }
 
 /// A flame graph.
-pub async fn flame(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
-    let (store, Asked { choices: [choice, _], weighing, min, told, .. }) = understood(app, query)?;
-    let answer = store.ask(&Question::Flame { choice, weighing, min }).await?;
-    page(answer, told, "flame.html")
+pub async fn flame(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+    let (store, StoreRequest { filters: [filter, _], weighing, min, diagnostics, .. }) =
+        understood(app, query)?;
+    let answer = store.ask(&Query::Flame { filter, weighing, min }).await?;
+    page(answer, diagnostics, "flame.html")
 }
 
 /// A differential flame graph of two filters.
-pub async fn diff(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
-    let (store, Asked { choices: [before, after], weighing, told, .. }) = understood(app, query)?;
+pub async fn diff(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+    let (store, StoreRequest { filters: [before, after], weighing, diagnostics, .. }) =
+        understood(app, query)?;
     if before == after {
-        return Err(Fault::bad(
+        return Err(ApiError::bad(
             "Both sides are the same; select the second one with b.service, b.label, b.from, …",
         ));
     }
-    let answer = store.ask(&Question::Diff { before, after, weighing }).await?;
-    page(answer, told, "difference.html")
+    let answer = store.ask(&Query::Diff { before, after, weighing }).await?;
+    page(answer, diagnostics, "difference.html")
 }
 
 /// The functions with the most samples.
-pub async fn top(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
-    let (store, Asked { choices: [choice, _], weighing, limit, inclusive, told, .. }) =
+pub async fn top(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+    let (store, StoreRequest { filters: [filter, _], weighing, limit, inclusive, diagnostics, .. }) =
         understood(app, query)?;
-    let answer = store.ask(&Question::Top { choice, weighing, limit, inclusive }).await?;
-    Ok(text(answer, told, TEXT))
+    let answer = store.ask(&Query::Top { filter, weighing, limit, inclusive }).await?;
+    Ok(text(answer, diagnostics, TEXT))
 }
 
 /// The functions' share of samples over time.
-pub async fn share(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
+pub async fn share(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
     let (store, asked) = understood(app, query)?;
-    let Asked { choices: [choice, _], weighing, function, by, every, told, .. } = asked;
-    let function = function.ok_or_else(|| Fault::bad("Give the functions: function=REGEX."))?;
-    let answer = store.ask(&Question::Share { choice, weighing, function, by, every }).await?;
-    Ok(text(answer, told, CSV))
+    let StoreRequest { filters: [filter, _], weighing, function, by, every, diagnostics, .. } = asked;
+    let function = function.ok_or_else(|| ApiError::bad("Give the functions: function=REGEX."))?;
+    let answer = store.ask(&Query::Share { filter, weighing, function, by, every }).await?;
+    Ok(text(answer, diagnostics, CSV))
 }
 
 /// The SQL behind a flame graph.
-pub async fn sql(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
-    let (store, Asked { choices: [choice, _], weighing, min, engine, told, .. }) = understood(app, query)?;
-    let answer = store.ask(&Question::Sql { choice, weighing, min, engine }).await?;
-    Ok(text(answer, told, TEXT))
+pub async fn sql(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+    let (store, StoreRequest { filters: [filter, _], weighing, min, engine, diagnostics, .. }) =
+        understood(app, query)?;
+    let answer = store.ask(&Query::Sql { filter, weighing, min, engine }).await?;
+    Ok(text(answer, diagnostics, TEXT))
 }
 
-fn page(answer: Answer, told: bool, name: &str) -> Result<Response, Fault> {
-    if told { Ok(telling(&answer)) } else { files::picture(Format::Html, answer.body, name, true) }
+fn page(answer: Answer, diagnostics: bool, name: &str) -> Result<Response, ApiError> {
+    if diagnostics { Ok(telling(&answer)) } else { files::picture(Format::Html, answer.body, name, true) }
 }
 
-fn text(answer: Answer, told: bool, kind: &'static str) -> Response {
-    if told { telling(&answer) } else { ([(header::CONTENT_TYPE, kind)], answer.body).into_response() }
+fn text(answer: Answer, diagnostics: bool, kind: &'static str) -> Response {
+    if diagnostics { telling(&answer) } else { ([(header::CONTENT_TYPE, kind)], answer.body).into_response() }
 }
 
 fn telling(answer: &Answer) -> Response {
-    json(StatusCode::OK, &serde_json::json!({ "told": *answer.told, "bytes": answer.body.len() }))
+    json(StatusCode::OK, &serde_json::json!({ "told": *answer.diagnostics, "bytes": answer.body.len() }))
 }
 
 #[cfg(test)]
@@ -103,8 +106,8 @@ mod tests {
     use super::*;
     use crate::clock::Machine;
     use crate::core::Core;
+    use crate::profile_store::tests::{Bench, is_alive, until};
     use crate::settings::Settings;
-    use crate::stored::tests::{Bench, is_alive, until};
 
     const ROUTES: [&str; 7] = ["", "/values", "/flame", "/diff", "/top", "/share", "/sql"];
 
@@ -136,9 +139,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_not_ask_starts_nothing() {
+    async fn unauthorized_requests_start_no_query() {
         let bench = Bench::new("echo >> runs");
-        let open = Settings { store: Some(bench.place.clone()), ..Settings::default() };
+        let open = Settings { store: Some(bench.settings.clone()), ..Settings::default() };
         let closed = Settings { token: Some("a token of many letters".into()), ..open.clone() };
         for route in ROUTES {
             let path = format!("/v1/store{route}?service=x&function=x&b.service=y");
@@ -167,11 +170,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_has_an_origin_of_its_own_and_the_rest_is_text() {
+    async fn pages_are_sandboxed_and_other_answers_are_text() {
         let bench = Bench::new(
             "echo 'flightline: pruned 5 %' >&2; for word; do case $word in --output=*) exec > \"${word#--output=}\";; esac; done; echo '<b>'",
         );
-        let settings = Settings { store: Some(bench.place.clone()), ..Settings::default() };
+        let settings = Settings { store: Some(bench.settings.clone()), ..Settings::default() };
         for (path, kind) in [
             ("flame?", "text/html; charset=utf-8"),
             ("diff?b.service=x", "text/html; charset=utf-8"),
@@ -202,16 +205,24 @@ mod tests {
     #[tokio::test]
     async fn the_command_ends_when_its_client_goes_away() {
         let bench = Bench::new("echo $$ > pid; exec sleep 1000");
-        let settings = Settings { store: Some(bench.place.clone()), ..Settings::default() };
+        let settings = Settings { store: Some(bench.settings.clone()), ..Settings::default() };
         let folder = tempfile::tempdir().unwrap();
-        let (told, address) = tokio::sync::oneshot::channel();
+        let (diagnostics, address) = tokio::sync::oneshot::channel();
         let (end, stop) = tokio::sync::oneshot::channel::<()>();
         let directory = folder.path().to_owned();
         let serving = tokio::spawn(async move {
-            let ready = |address, _| told.send(address).unwrap();
+            let ready = |address, _| diagnostics.send(address).unwrap();
             let stop = async { drop(stop.await) };
-            crate::serve::serve("127.0.0.1:0".parse().unwrap(), &directory, settings, None, None, ready, stop)
-                .await
+            crate::server::serve(
+                "127.0.0.1:0".parse().unwrap(),
+                &directory,
+                settings,
+                None,
+                None,
+                ready,
+                stop,
+            )
+            .await
         });
         let mut client = TcpStream::connect(address.await.unwrap()).await.unwrap();
         client.write_all(b"GET /v1/store/flame HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::fault::Fault;
+use crate::api_error::ApiError;
 
 /// Unit of the limit, in bytes.
 const UNIT: usize = 64 << 10;
@@ -20,7 +20,7 @@ const UNIT: usize = 64 << 10;
 const MOST: usize = 4096;
 
 /// Creates the semaphore for unread responses.
-pub fn room() -> Arc<Semaphore> {
+pub fn budget() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(MOST))
 }
 
@@ -31,26 +31,26 @@ pub async fn bounded(room: &Arc<Semaphore>, response: Response) -> Response {
     // A response larger than the limit may pass if no other is pending.
     let units = u32::try_from(length.div_ceil(UNIT).min(MOST)).unwrap_or(u32::MAX);
     let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) else {
-        let sentence = "Too many responses are waiting to be read by clients; retry later.";
-        return Fault::new(StatusCode::SERVICE_UNAVAILABLE, sentence).into_response();
+        let message = "Too many responses are waiting to be read by clients; retry later.";
+        return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
     let (parts, body) = response.into_parts();
     match body.collect().await {
         Ok(whole) => {
-            let held = Held { left: whole.to_bytes(), _room: permit };
-            Response::from_parts(parts, Body::new(held))
+            let budgeted = BudgetedBody { left: whole.to_bytes(), _room: permit };
+            Response::from_parts(parts, Body::new(budgeted))
         }
-        Err(error) => Fault::internal("answer", error).into_response(),
+        Err(error) => ApiError::internal("answer", error).into_response(),
     }
 }
 
 /// A body sent in pieces, so that its memory is accounted for until nearly all of it has been written.
-struct Held {
+struct BudgetedBody {
     left: Bytes,
     _room: OwnedSemaphorePermit,
 }
 
-impl HttpBody for Held {
+impl HttpBody for BudgetedBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -82,8 +82,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_fetches_is_bounded_and_room_comes_back() {
-        let room = room();
+    async fn unread_responses_are_limited_and_budget_is_returned() {
+        let room = budget();
         let (first, waiting) = status(&room, MOST * UNIT - UNIT).await;
         assert_eq!(first, StatusCode::OK);
         assert_eq!(status(&room, 2 * UNIT).await.0, StatusCode::SERVICE_UNAVAILABLE);

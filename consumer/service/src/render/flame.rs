@@ -14,7 +14,7 @@ use flightline_consumer::reshape::Reshape;
 use flightline_consumer::tree::Tree;
 
 use super::input::{self, Inputs, Range};
-use super::{Error, Outcome, Wanted};
+use super::{Error, Outcome, RenderOptions};
 
 /// Maximum number of samples with timestamps in a page; each takes 8 to 24 bytes in memory.
 pub const TIMED: u64 = 2 << 20;
@@ -32,7 +32,12 @@ pub(super) struct Drawn {
 }
 
 /// Reads samples and folds them.
-pub(super) fn read(inputs: &Inputs<'_>, range: Range, wanted: &Wanted, page: bool) -> Result<Drawn, Error> {
+pub(super) fn read(
+    inputs: &Inputs<'_>,
+    range: Range,
+    wanted: &RenderOptions,
+    page: bool,
+) -> Result<Drawn, Error> {
     let options = wanted.fold_options(page);
     let load = LoadOptions {
         events: fold::loaded_names(&options.events),
@@ -78,7 +83,7 @@ impl Drawn {
 pub(super) fn folded(
     inputs: &Inputs<'_>,
     range: Range,
-    wanted: &Wanted,
+    wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let drawn = read(inputs, range, wanted, false)?;
@@ -89,7 +94,7 @@ pub(super) fn folded(
 pub(super) fn page(
     inputs: &Inputs<'_>,
     range: Range,
-    wanted: &Wanted,
+    wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let drawn = read(inputs, range, wanted, true)?;

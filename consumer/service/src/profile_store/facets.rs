@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::choice::{Choice, Engine};
-use super::question::Question;
-use super::{Answer, Stored};
-use crate::fault::Fault;
+use super::filter::{Engine, Filter};
+use super::query::Query;
+use super::{Answer, ProfileStore};
+use crate::api_error::ApiError;
 
 /// Maximum number of listed services, days and types.
 const MOST: usize = 500;
@@ -63,8 +63,8 @@ const COLUMNS: &str = "SELECT 'label' AS kind, column_name AS value, 0 AS n FROM
                        WHERE table_name = 'samples' AND starts_with(column_name, 'label_')";
 
 /// Returns SQL that lists a column's values with their sample counts.
-fn values(kind: &str, column: &str, choice: &Choice, order: &str, most: usize) -> String {
-    let condition = choice.condition(Engine::default());
+fn values(kind: &str, column: &str, filter: &Filter, order: &str, most: usize) -> String {
+    let condition = filter.condition(Engine::default());
     let filter = if condition.is_empty() { String::new() } else { format!("WHERE {condition}") };
     format!(
         "SELECT '{kind}' AS kind, CAST(v AS VARCHAR) AS value, n FROM (SELECT {column} AS v, sum(samples) AS n FROM samples {filter} \
@@ -72,13 +72,13 @@ fn values(kind: &str, column: &str, choice: &Choice, order: &str, most: usize) -
     )
 }
 
-impl Stored {
+impl ProfileStore {
     /// Lists the facets of the whole store.
     ///
     /// # Errors
-    /// See [`Stored::ask`].
-    pub(crate) async fn whole(&self) -> Result<Whole, Fault> {
-        let all = Choice::default();
+    /// See [`ProfileStore::ask`].
+    pub(crate) async fn whole(&self) -> Result<Whole, ApiError> {
+        let all = Filter::default();
         let sql = [
             values("service", "service", &all, "n DESC, v", MOST),
             values("day", "day", &all, "v DESC", MOST),
@@ -102,24 +102,24 @@ impl Stored {
     /// Lists the facets within a filter; the values of each label ignore the filter on that label.
     ///
     /// # Errors
-    /// See [`Stored::ask`].
-    pub(crate) async fn part(&self, choice: &Choice) -> Result<Part, Fault> {
+    /// See [`ProfileStore::ask`].
+    pub(crate) async fn part(&self, filter: &Filter) -> Result<Part, ApiError> {
         let mut keys: Vec<String> =
             self.rows(COLUMNS.to_owned()).await?.iter().filter_map(Row::label).collect();
         keys.sort();
         keys.truncate(MOST_LABELS);
-        let of_day = choice.timeless();
+        let of_day = filter.timeless();
         let mut sql = vec![
-            values("samples", "'all'", choice, "n", 1),
+            values("samples", "'all'", filter, "n", 1),
             values("day", "day", &of_day, "v DESC", MOST),
-            values("event", "event_type", &choice.without("event_type"), "n DESC, v", MOST),
+            values("event", "event_type", &filter.without("event_type"), "n DESC, v", MOST),
         ];
         for (at, key) in keys.iter().enumerate() {
             let column = format!("label_{key}");
             sql.push(values(
                 &format!("{at}"),
                 &column,
-                &choice.without(&column),
+                &filter.without(&column),
                 "n DESC, v",
                 MOST_VALUES + 1,
             ));
@@ -151,11 +151,11 @@ impl Stored {
         Ok(part)
     }
 
-    async fn rows(&self, sql: String) -> Result<Vec<Row>, Fault> {
-        let Answer { body, .. } = self.ask(&Question::Rows(sql)).await?;
+    async fn rows(&self, sql: String) -> Result<Vec<Row>, ApiError> {
+        let Answer { body, .. } = self.ask(&Query::Rows(sql)).await?;
         let lines = body.split(|&c| c == b'\n').filter(|line| !line.is_empty());
         let rows: Result<Vec<Row>, _> = lines.map(serde_json::from_slice).collect();
-        rows.map_err(|error| Fault::internal("parse the query result", error))
+        rows.map_err(|error| ApiError::internal("parse the query result", error))
     }
 }
 
@@ -167,6 +167,6 @@ impl Row {
     /// Returns the label key of a column; columns that a condition cannot name are omitted.
     fn label(&self) -> Option<String> {
         let key = self.value.as_deref()?.strip_prefix("label_")?;
-        Choice::default().take("unset", key).is_ok().then(|| key.to_owned())
+        Filter::default().take("unset", key).is_ok().then(|| key.to_owned())
     }
 }

@@ -54,7 +54,7 @@ pub(super) enum Measure {
 impl Measure {
     /// Parses the names and units of pprof and OTLP. Also returns the factor by which values must be
     /// multiplied.
-    pub(super) fn of(name: &str, unit: &str) -> (Self, u64) {
+    pub(super) fn parse(name: &str, unit: &str) -> (Self, u64) {
         let nanos = match unit {
             "nanoseconds" | "ns" => 1,
             "microseconds" | "us" => 1_000,
@@ -93,14 +93,19 @@ pub(super) struct Sample {
 
 /// Maps indices of another table to names, so that each name is looked up once.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashMap<i64, u32>);
+pub(super) struct NameCache(HashMap<i64, u32>);
 
-impl Known {
-    pub(super) fn name(&mut self, index: i64, text: &str, making: &mut Making) -> Result<u32, Error> {
+impl NameCache {
+    pub(super) fn name(
+        &mut self,
+        index: i64,
+        text: &str,
+        builder: &mut ProfileBuilder,
+    ) -> Result<u32, Error> {
         if let Some(&known) = self.0.get(&index) {
             return Ok(known);
         }
-        let number = making.name(text)?;
+        let number = builder.name(text)?;
         self.0.insert(index, number);
         Ok(number)
     }
@@ -108,7 +113,7 @@ impl Known {
 
 /// Samples of one target.
 #[derive(Debug)]
-pub(super) struct Making {
+pub(super) struct ProfileBuilder {
     /// Remaining bytes for names.
     room: usize,
     frames: usize,
@@ -124,7 +129,7 @@ pub(super) struct Making {
     pub(super) samples: Vec<Sample>,
 }
 
-impl Making {
+impl ProfileBuilder {
     /// `room` limits the bytes of all names.
     pub(super) fn new(room: usize) -> Self {
         Self {

@@ -46,7 +46,7 @@ pub struct Tls {
 ///
 /// # Errors
 /// See [`serve`].
-pub fn until_told(
+pub fn serve_until_signal(
     address: SocketAddr,
     directory: &Path,
     settings: Settings,
@@ -83,7 +83,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let tls = tls.map(acceptor).transpose()?;
-    let (connections, patience) = (room_for(settings.connections), settings.patience);
+    let (connections, client_timeout) = (room_for(settings.connections), settings.client_timeout);
     let log = settings.log.clone();
     let (core, unreadable) = Core::open(directory, settings, Arc::new(Machine::default()))?;
     let listener = listen(address).map_err(|error| {
@@ -96,28 +96,29 @@ pub async fn serve(
     let local = local.map(|agents| Arc::new(Local::new(agents.joining(address, tls.is_some()))));
     let app = App::new(Arc::clone(&core), tls.is_some(), local.clone())?;
     ready(address, unreadable);
-    log.tell(Level::Info, "serving", &[("address", (&address.to_string()).into())]);
+    log.write(Level::Info, "serving", &[("address", (&address.to_string()).into())]);
     let passing = Arc::clone(&core);
     let looking = tokio::spawn(look(core, local));
-    let doors = Doors { router: router(app), tls, patience, room: Arc::new(Semaphore::new(connections)) };
-    doors.open(listener, stop).await;
+    let server =
+        Server { router: router(app), tls, client_timeout, room: Arc::new(Semaphore::new(connections)) };
+    server.run(listener, stop).await;
     looking.abort();
     // Let queued recordings arrive.
     let _ = tokio::task::spawn_blocking(move || passing.forward().finish(Duration::from_secs(5))).await;
-    log.tell(Level::Info, "ended", &[]);
+    log.write(Level::Info, "ended", &[]);
     log.flush();
     Ok(())
 }
 
 /// Listen backlog. Agents that lost their service all reconnect at the same time; one that finds the queue
 /// full retries after a second.
-const BEFORE_THE_DOOR: u32 = 4096;
+const BACKLOG: u32 = 4096;
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BEFORE_THE_DOOR)
+    socket.listen(BACKLOG)
 }
 
 /// Raises the file descriptor limit and caps connections at half of it: each window holds a descriptor, and
@@ -159,15 +160,15 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-struct Doors {
+struct Server {
     router: Router,
     tls: Option<TlsAcceptor>,
-    patience: Duration,
+    client_timeout: Duration,
     room: Arc<Semaphore>,
 }
 
-impl Doors {
-    async fn open(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+impl Server {
+    async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let graceful = GracefulShutdown::new();
         let mut stop = pin!(stop);
         loop {
@@ -187,15 +188,15 @@ impl Doors {
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            let (tls, patience, watcher) = (self.tls.clone(), self.patience, graceful.watcher());
-            let service = Known { router: self.router.clone(), peer: Peer(peer) };
+            let (tls, client_timeout, watcher) = (self.tls.clone(), self.client_timeout, graceful.watcher());
+            let service = PeerService { router: self.router.clone(), peer: Peer(peer) };
             tokio::spawn(async move {
                 let _while_it_lasts = room;
                 match tls {
-                    None => talk(stream, service, patience, watcher).await,
+                    None => serve_connection(stream, service, client_timeout, watcher).await,
                     Some(tls) => {
-                        if let Ok(Ok(stream)) = timeout(patience, tls.accept(stream)).await {
-                            talk(stream, service, patience, watcher).await;
+                        if let Ok(Ok(stream)) = timeout(client_timeout, tls.accept(stream)).await {
+                            serve_connection(stream, service, client_timeout, watcher).await;
                         }
                     }
                 }
@@ -206,29 +207,29 @@ impl Doors {
     }
 }
 
-async fn talk<S>(
+async fn serve_connection<S>(
     stream: S,
-    service: Known,
-    patience: Duration,
+    service: PeerService,
+    client_timeout: Duration,
     watcher: hyper_util::server::graceful::Watcher,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(32 << 10).max_headers(64);
-    let stream = TokioIo::new(Patient { stream, patience, waiting: None });
+    http.timer(TokioTimer::new()).header_read_timeout(client_timeout).max_buf_size(32 << 10).max_headers(64);
+    let stream = TokioIo::new(WriteTimeout { stream, client_timeout, waiting: None });
     // Errors of a connection concern only its client.
     let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(service))).await;
 }
 
 /// The router, with the client's address.
 #[derive(Clone)]
-struct Known {
+struct PeerService {
     router: Router,
     peer: Peer,
 }
 
-impl tower_service::Service<Request<Incoming>> for Known {
+impl tower_service::Service<Request<Incoming>> for PeerService {
     type Response = Response;
     type Error = Infallible;
     type Future = <Router as tower_service::Service<Request<Incoming>>>::Future;
@@ -244,26 +245,26 @@ impl tower_service::Service<Request<Incoming>> for Known {
 }
 
 /// A stream that fails if the client does not read what is written.
-struct Patient<S> {
+struct WriteTimeout<S> {
     stream: S,
-    patience: Duration,
+    client_timeout: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     fn wrote<T>(&mut self, context: &mut Context<'_>, done: Poll<Result<T>>) -> Poll<Result<T>> {
         if done.is_ready() {
             self.waiting = None;
             return done;
         }
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.client_timeout;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         ready!(waiting.as_mut().poll(context));
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -273,7 +274,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.wrote(context, done)

@@ -16,9 +16,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use super::line::{Line, Timeline};
+use super::histogram::{Histogram, Timeline};
 use super::names;
-use crate::pictures::{Checked, NotWhole, Source, check, check_bytes};
+use crate::render::{Checked, NotWhole, Source, check, check_bytes};
 
 /// Maximum number of chunks opened for one request.
 pub const MOST_SELECTED: usize = 512;
@@ -95,7 +95,7 @@ impl Chunk {
     ///
     /// # Errors
     /// Returns the problem and its position if they are not valid chunks.
-    pub fn of_bytes(bytes: Bytes) -> Result<Self, NotWhole> {
+    pub fn from_bytes(bytes: Bytes) -> Result<Self, NotWhole> {
         Ok(Self { checked: check_bytes(bytes.clone())?, content: Content::Bytes(bytes) })
     }
 
@@ -103,7 +103,7 @@ impl Chunk {
     ///
     /// # Errors
     /// Returns the problem and its position if they are not valid chunks.
-    pub fn of_file(file: File) -> Result<Self, NotWhole> {
+    pub fn from_file(file: File) -> Result<Self, NotWhole> {
         Ok(Self { checked: check(&file)?, content: Content::File(file) })
     }
 
@@ -158,12 +158,12 @@ struct Entry {
     /// Time of arrival, UTC ms by the service's clock.
     came: i64,
     /// `None` after a restart until the samples are counted again.
-    line: Option<Line>,
+    line: Option<Histogram>,
 }
 
 impl Entry {
     fn name(&self) -> String {
-        names::of_chunk(self.part.from, self.part.to, self.random)
+        names::chunk_name(self.part.from, self.part.to, self.random)
     }
 }
 
@@ -245,8 +245,8 @@ impl Window {
         let (from, to) =
             (chunk.checked.first_ms.min(names::LATEST), chunk.checked.last_ms.min(names::LATEST));
         let random = names::random()?;
-        let name = names::of_chunk(from, to.max(from), random);
-        let part = names::of_part(names::random()?);
+        let name = names::chunk_name(from, to.max(from), random);
+        let part = names::part_name(names::random()?);
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut file = File::from(openat(&self.dir, part.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
         let written = chunk.write(&mut file).map_err(Error::from);
@@ -262,7 +262,7 @@ impl Window {
             random,
             part: Part { from, to: to.max(from), bytes },
             came: now,
-            line: Some(chunk.checked.line.kept()),
+            line: Some(chunk.checked.line.compact()),
         });
         Ok(())
     }
@@ -388,7 +388,7 @@ impl Window {
         match found {
             Ok(checked) => {
                 if let Some(entry) = self.entries.get_mut(at) {
-                    entry.line = Some(checked.line.kept());
+                    entry.line = Some(checked.line.compact());
                 }
                 Ok(())
             }

@@ -12,7 +12,7 @@ use flightline_consumer::spans::trace::duration;
 use flightline_consumer::tree::Tree;
 
 use super::input::{Inputs, Range};
-use super::{Error, NOTHING, Outcome, Wanted};
+use super::{Error, NOTHING, Outcome, RenderOptions};
 
 /// Names of the graphs in requests.
 pub(super) const GRAPHS: [(&str, Graph); 6] = [
@@ -37,7 +37,12 @@ pub(super) struct Read {
     damage: Option<String>,
 }
 
-pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wanted) -> Result<Read, Error> {
+pub(super) fn read(
+    inputs: &Inputs<'_>,
+    graph: Graph,
+    range: Range,
+    wanted: &RenderOptions,
+) -> Result<Read, Error> {
     let mut options = Options::new(graph);
     [options.from, options.to] = range.both();
     options.names = !wanted.threads;
@@ -111,7 +116,7 @@ pub(super) fn folded(
     inputs: &Inputs<'_>,
     graph: Graph,
     range: Range,
-    wanted: &Wanted,
+    wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let mut read = read(inputs, graph, range, wanted)?;
@@ -124,7 +129,7 @@ pub(super) fn page(
     inputs: &Inputs<'_>,
     graph: Graph,
     range: Range,
-    wanted: &Wanted,
+    wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let read = read(inputs, graph, range, wanted)?;

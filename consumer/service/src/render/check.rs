@@ -12,7 +12,7 @@ use jfr_format::read::{Binding, Chunk, ChunkIndex, Class, Recording, ValidatedEv
 
 use super::off_cpu::GRAPHS;
 use super::{Error, Source};
-use crate::window::Line;
+use crate::window::Histogram;
 
 /// Maximum number of event types with stacks counted by name.
 const MOST_TYPES: usize = 1 << 12;
@@ -42,7 +42,7 @@ pub struct Checked {
     /// Number of events by type, for types with stack traces.
     pub types: BTreeMap<String, u64>,
     /// Samples over time: CPU and wall-clock samples if there are any, otherwise all.
-    pub line: Line,
+    pub line: Histogram,
 }
 
 /// Why a recording is not valid.
@@ -55,7 +55,7 @@ pub struct NotWhole {
 }
 
 impl NotWhole {
-    /// Returns the problem and its position, without a sentence around them.
+    /// Returns the problem and its position, without a message around them.
     pub fn flaw(&self) -> &str {
         &self.what
     }
@@ -80,7 +80,7 @@ impl From<NotWhole> for String {
 }
 
 impl Checked {
-    /// Values for [`super::Wanted::event`].
+    /// Values for [`super::RenderOptions::event`].
     pub fn offered(&self) -> Vec<String> {
         offered(&self.types)
     }
@@ -109,7 +109,7 @@ pub fn check_bytes(bytes: Bytes) -> Result<Checked, NotWhole> {
     checked(&Recording::bytes(bytes))
 }
 
-/// Returns the values for [`super::Wanted::event`] that recordings offer: groups of events first, then single
+/// Returns the values for [`super::RenderOptions::event`] that recordings offer: groups of events first, then single
 /// event types with stacks.
 ///
 /// # Errors
@@ -163,8 +163,8 @@ struct Counting {
     numbers: HashMap<String, usize>,
     names: Vec<String>,
     counts: Vec<u64>,
-    steady: Line,
-    other: Line,
+    steady: Histogram,
+    other: Histogram,
     first: i64,
     last: i64,
 }
@@ -177,8 +177,8 @@ impl Default for Counting {
             numbers: HashMap::new(),
             names: Vec::new(),
             counts: Vec::new(),
-            steady: Line::default(),
-            other: Line::default(),
+            steady: Histogram::default(),
+            other: Histogram::default(),
             first: i64::MAX,
             last: i64::MIN,
         }

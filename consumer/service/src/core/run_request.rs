@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 
-use crate::fault::Fault;
-use crate::settings::{LONGEST_LABEL, MOST_AT_ONCE, MOST_ENGINES, MOST_LABELS, Settings};
+use crate::api_error::ApiError;
+use crate::limits::{LONGEST_LABEL, MOST_AT_ONCE, MOST_ENGINES, MOST_LABELS};
+use crate::settings::Settings;
 use crate::wire::{Create, Labels, Mode};
 
 /// A valid request for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RunRequest {
     /// The profiling mode.
     pub mode: Mode,
     /// Duration in seconds.
@@ -26,33 +27,33 @@ pub struct Asked {
     pub pulled: bool,
 }
 
-impl Asked {
+impl RunRequest {
     /// Parses and validates a request body.
     ///
     /// # Errors
     /// Returns an error if the body is malformed or a value is out of range.
-    pub fn parse(body: &[u8], settings: &Settings) -> Result<Self, Fault> {
+    pub fn parse(body: &[u8], settings: &Settings) -> Result<Self, ApiError> {
         let create: Create = serde_json::from_slice(body).map_err(|error| {
-            Fault::bad(format!(
+            ApiError::bad(format!(
                 "The body is not a valid request for a run: {error}. Send {{\"mode\":\"CPU\",\"duration\":30}}."
             ))
         })?;
         let Create { mode, duration, interval, engines, labels, targets } = create;
         let Some(mode) = Mode::named(&mode) else {
             let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.name()).collect();
-            return Err(Fault::bad(format!("Unknown `mode`; choose one of {}.", names.join(", "))));
+            return Err(ApiError::bad(format!("Unknown `mode`; choose one of {}.", names.join(", "))));
         };
         let duration = seconds(&duration, settings)?;
         if engines.len() > MOST_ENGINES {
-            return Err(Fault::bad(format!(
+            return Err(ApiError::bad(format!(
                 "At most {MOST_ENGINES} `engines` can be recorded at the same time."
             )));
         }
         for word in interval.iter().chain(&engines) {
-            word_of_recorder(word)?;
+            check_recorder_word(word)?;
         }
         if targets.len() > MOST_AT_ONCE {
-            return Err(Fault::bad(format!("A request can have at most {MOST_AT_ONCE} `targets`.")));
+            return Err(ApiError::bad(format!("A request can have at most {MOST_AT_ONCE} `targets`.")));
         }
         check_labels(&labels)?;
         Ok(Self { mode, duration, interval, engines, labels, targets, pulled: false })
@@ -60,33 +61,33 @@ impl Asked {
 }
 
 /// Parses whole seconds in (0, max]. The error message is Flink's.
-fn seconds(value: &Value, settings: &Settings) -> Result<u64, Fault> {
+fn seconds(value: &Value, settings: &Settings) -> Result<u64, ApiError> {
     let max = settings.max_duration.as_secs();
     value
         .as_u64()
         .filter(|&seconds| seconds > 0 && seconds <= max)
-        .ok_or_else(|| Fault::bad(format!("`duration` must be set between (0s, {max}s].")))
+        .ok_or_else(|| ApiError::bad(format!("`duration` must be set between (0s, {max}s].")))
 }
 
 /// Accepts an engine or interval only if its characters are safe; the recorder's parser validates it.
-fn word_of_recorder(word: &str) -> Result<(), Fault> {
+fn check_recorder_word(word: &str) -> Result<(), ApiError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '@' | '.' | '-' | '_' | ':' | '/' | '=');
     if !word.is_empty() && word.len() <= 64 && !word.starts_with('-') && word.chars().all(plain) {
         return Ok(());
     }
-    Err(Fault::bad(
+    Err(ApiError::bad(
         "Give an `interval` such as 10ms or 512k, and `engines` such as alloc@512k or page-faults@64.",
     ))
 }
 
 /// # Errors
 /// Returns an error if there are too many labels or one is too long.
-pub fn check_labels(labels: &Labels) -> Result<(), Fault> {
+pub fn check_labels(labels: &Labels) -> Result<(), ApiError> {
     let too_long = |text: &String| text.chars().count() > LONGEST_LABEL;
     if labels.len() > MOST_LABELS
         || labels.iter().any(|(key, value)| key.is_empty() || too_long(key) || too_long(value))
     {
-        return Err(Fault::bad(format!(
+        return Err(ApiError::bad(format!(
             "At most {MOST_LABELS} `labels` can be given, each of at most {LONGEST_LABEL} letters and with a key."
         )));
     }
@@ -97,10 +98,10 @@ pub fn check_labels(labels: &Labels) -> Result<(), Fault> {
 mod tests {
     use super::*;
 
-    fn parse(body: &str) -> Result<Asked, String> {
-        Asked::parse(body.as_bytes(), &Settings::default()).map_err(|fault| {
+    fn parse(body: &str) -> Result<RunRequest, String> {
+        RunRequest::parse(body.as_bytes(), &Settings::default()).map_err(|fault| {
             assert_eq!(fault.status, 400);
-            fault.sentence
+            fault.message
         })
     }
 

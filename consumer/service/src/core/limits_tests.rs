@@ -1,6 +1,6 @@
 //! Tests of limits: agents that occupy run slots or disk space.
 
-use super::tests::{Bench, asked, on};
+use super::tests::{Bench, on, run_request};
 use crate::clock::Machine;
 use crate::core::Core;
 use crate::settings::Settings;
@@ -11,7 +11,7 @@ use crate::wire::Status;
 fn run_without_completed_upload_times_out() {
     let bench = Bench::new(Settings { max_recording: 1 << 20, ..on() });
     let agent = bench.agent(1);
-    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    let run = bench.core.create(&agent.target, &run_request(30)).unwrap();
     // 40 s until the upload must begin, two minutes to upload, and a second per 64 KiB.
     let longest = 40 + 120 + 16;
     let mut delivery = None;
@@ -33,13 +33,13 @@ fn run_without_completed_upload_times_out() {
     let run = bench.core.run(&run.id).unwrap();
     assert_eq!((run.status, &*run.message), (Status::Failed, "The agent did not finish the recording."));
     assert!(delivery.is_none_or(|delivery| !delivery.goes_on()));
-    bench.core.create(&agent.target, &asked(30)).unwrap();
+    bench.core.create(&agent.target, &run_request(30)).unwrap();
 }
 
 /// Existing windows stay within their size; no new window is created.
 #[test]
 fn full_disk_prevents_window_growth() {
-    let path = format!("{}recordings/flightline.jfr", crate::pictures::tests::FIXTURES);
+    let path = format!("{}recordings/flightline.jfr", crate::render::tests::FIXTURES);
     let bytes = std::fs::read(path).unwrap();
     let Bench { core, folder, .. } = Bench::new(on());
     let hello = |pid: u32| super::tests::hello(pid);

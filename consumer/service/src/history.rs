@@ -25,7 +25,7 @@ const LONGEST_DESCRIPTION: u64 = 1 << 20;
 
 /// A run and its target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredRun {
     /// The run.
     pub run: Run,
     /// Its target, at the time of the run.
@@ -34,7 +34,7 @@ pub struct Kept {
 
 /// A history directory.
 #[derive(Debug)]
-pub struct Store {
+pub struct History {
     directory: OwnedFd,
     /// Lock held for the lifetime of the store: two services in one directory would delete each other's
     /// files.
@@ -45,14 +45,14 @@ pub struct Store {
 
 /// Contents of a store.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Listing {
     /// Runs, oldest first.
-    pub runs: Vec<Kept>,
+    pub runs: Vec<StoredRun>,
     /// Messages about descriptions that cannot be read.
     pub unreadable: Vec<String>,
 }
 
-impl Store {
+impl History {
     /// Opens a directory, creating it if necessary.
     ///
     /// # Errors
@@ -76,8 +76,8 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if the directory cannot be read.
-    pub fn read(&self) -> Result<Found> {
-        let mut found = Found::default();
+    pub fn read(&self) -> Result<Listing> {
+        let mut found = Listing::default();
         let mut listing = Dir::from_fd(self.directory.try_clone()?)?;
         for entry in listing.iter() {
             let entry = entry?;
@@ -98,10 +98,10 @@ impl Store {
         Ok(found)
     }
 
-    fn described(&self, id: &str) -> Result<Kept> {
+    fn described(&self, id: &str) -> Result<StoredRun> {
         let mut text = String::new();
         self.regular(&format!("{id}.json"))?.take(LONGEST_DESCRIPTION).read_to_string(&mut text)?;
-        let kept: Kept = serde_json::from_str(&text)?;
+        let kept: StoredRun = serde_json::from_str(&text)?;
         if kept.run.id != id {
             return Err(Error::new(ErrorKind::InvalidData, "describes another run"));
         }
@@ -113,7 +113,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if the description cannot be written.
-    pub fn describe(&self, now: impl FnOnce() -> Option<Kept>) -> Result<()> {
+    pub fn describe(&self, now: impl FnOnce() -> Option<StoredRun>) -> Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = now() else { return Ok(()) };
         let name = format!("{}.json", checked(&kept.run.id)?);
@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn recording_is_visible_only_when_complete() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
-        let id = id::of_run(1_700_000_000_000).unwrap();
+        let store = History::open(folder.path()).unwrap();
+        let id = id::new_run(1_700_000_000_000).unwrap();
         let mut upload = store.begin(&id).unwrap();
         upload.file().write_all(b"half").unwrap();
         assert!(store.recording(&id).is_err());
@@ -281,10 +281,10 @@ mod tests {
     #[test]
     fn links_pipes_and_invalid_names_are_not_opened() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
+        let store = History::open(folder.path()).unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("secret"), "s").unwrap();
-        let [link, hard, fifo] = [(); 3].map(|()| id::of_run(1_700_000_000_000).unwrap());
+        let [link, hard, fifo] = [(); 3].map(|()| id::new_run(1_700_000_000_000).unwrap());
         std::os::unix::fs::symlink(at("secret"), at(&format!("{link}.jfr"))).unwrap();
         std::fs::hard_link(at("secret"), at(&format!("{hard}.jfr"))).unwrap();
         nix::unistd::mkfifo(&at(&format!("{fifo}.jfr")), private()).unwrap();
@@ -296,9 +296,9 @@ mod tests {
     #[test]
     fn second_service_cannot_open_same_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).unwrap();
-        assert!(Store::open(folder.path()).unwrap_err().to_string().contains("--dir"));
+        let store = History::open(folder.path()).unwrap();
+        assert!(History::open(folder.path()).unwrap_err().to_string().contains("--dir"));
         drop(store);
-        Store::open(folder.path()).unwrap();
+        History::open(folder.path()).unwrap();
     }
 }

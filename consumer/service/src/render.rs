@@ -6,7 +6,7 @@
 //!                             ├─► exported: pprof, OTLP            │
 //!                             └─► part: JFR, cut and joined        ┘
 //! ```
-//! Memory: inputs are mapped, so the kernel can reclaim their pages at any time; [`Wanted::most_bytes`]
+//! Memory: inputs are mapped, so the kernel can reclaim their pages at any time; [`RenderOptions::most_bytes`]
 //! limits their total size. Frames, names, timestamped samples and exported samples have limits of their own
 //! ([`flightline_consumer::fold`], [`TIMED`], [`EXPORTED`]). `check` limits the number of constants per chunk
 //! so that the index of one chunk takes at most 256 MiB.
@@ -97,7 +97,7 @@ impl Format {
 
 /// Options of a rendering.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct RenderOptions {
     /// Events: cpu, wall, alloc, … as listed by [`events`], or the name of an event type; or a graph of
     /// off-CPU time: offcpu, threadtime, wakeup, offwake, chain, runqueue. `None` selects the best available,
     /// CPU samples first; for pprof and OTLP it selects all.
@@ -116,10 +116,10 @@ pub struct Wanted {
     pub most_bytes: u64,
 }
 
-/// Default of [`Wanted::most_bytes`].
+/// Default of [`RenderOptions::most_bytes`].
 pub const MOST_BYTES: u64 = 256 << 20;
 
-impl Default for Wanted {
+impl Default for RenderOptions {
     fn default() -> Self {
         Self {
             event: None,
@@ -133,7 +133,7 @@ impl Default for Wanted {
     }
 }
 
-impl Wanted {
+impl RenderOptions {
     /// Options for folding. A page distinguishes functions with the same name in different libraries.
     fn fold_options(&self, page: bool) -> FoldOptions {
         FoldOptions {
@@ -242,7 +242,7 @@ const NOTHING: &str = "No sample matches the request. Choose a longer interval o
 pub fn make(
     format: Format,
     recordings: &[Source],
-    wanted: &Wanted,
+    wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let inputs = Inputs::new(recordings, wanted.most_bytes)?;

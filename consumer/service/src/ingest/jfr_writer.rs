@@ -8,7 +8,7 @@ use jfr_format::metadata::Declared;
 use jfr_format::schema::{self, thread_state};
 use jfr_format::write::{ChunkWriter, ClockLine, Geometry, WriteError};
 
-use super::making::{Making, Measure, Sample};
+use super::profile_builder::{Measure, ProfileBuilder, Sample};
 use super::{Error, Limits};
 
 const MILLI: i64 = 1_000_000;
@@ -33,15 +33,15 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Creates a recording. Times are UTC ms. Samples without a timestamp are spread over the interval. Returns
 /// `None` if there are no samples.
 pub(super) fn recording(
-    making: &Making,
+    builder: &ProfileBuilder,
     from: i64,
     until: i64,
     limits: Limits,
 ) -> Result<Option<Bytes>, Error> {
-    if making.samples.is_empty() {
+    if builder.samples.is_empty() {
         return Ok(None);
     }
-    let times = making.samples.iter().filter_map(|sample| sample.time);
+    let times = builder.samples.iter().filter_map(|sample| sample.time);
     let (first, last) =
         times.fold((i64::MAX, i64::MIN), |(first, last), time| (first.min(time), last.max(time)));
     let from = from.max(0).saturating_mul(MILLI).min(first);
@@ -49,9 +49,9 @@ pub(super) fn recording(
     if until.saturating_sub(from) > LONGEST {
         return Err(Error::Bad("The profile covers more than a day; give its time in ns since 1970.".into()));
     }
-    let mut writing = Writing::new(making, from, until).map_err(flawed)?;
-    writing.all().map_err(flawed)?;
-    let bytes = writing.out;
+    let mut writer = JfrWriter::new(builder, from, until).map_err(flawed)?;
+    writer.all().map_err(flawed)?;
+    let bytes = writer.out;
     if bytes.len() > limits.recording {
         return Err(Error::too_large("The recording that it makes", limits.recording));
     }
@@ -62,12 +62,12 @@ fn flawed(error: io::Error) -> Error {
     Error::TooLarge(format!("The profile cannot be converted to a recording: {error}. Send it in parts."))
 }
 
-fn of_writer(error: WriteError) -> io::Error {
+fn write_error(error: WriteError) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-struct Writing<'a> {
-    making: &'a Making,
+struct JfrWriter<'a> {
+    builder: &'a ProfileBuilder,
     chunk: ChunkWriter,
     out: Vec<u8>,
     /// ns since 1970.
@@ -86,14 +86,14 @@ const TYPES: [jfr_format::ids::TypeId; 6] = [
     schema::EVENT_SAMPLE,
 ];
 
-impl<'a> Writing<'a> {
-    fn new(making: &'a Making, from: i64, until: i64) -> io::Result<Self> {
+impl<'a> JfrWriter<'a> {
+    fn new(builder: &'a ProfileBuilder, from: i64, until: i64) -> io::Result<Self> {
         let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: from, ticks_per_second: 1_000_000_000 };
         let declared = Declared::new(TYPES);
         let chunk = ChunkWriter::declaring(&declared, Geometry::Patched, &line, FileOffset(0), Ticks(0));
         Ok(Self {
-            making,
-            chunk: chunk.map_err(of_writer)?,
+            builder,
+            chunk: chunk.map_err(write_error)?,
             out: Vec::new(),
             from,
             length: until - from,
@@ -103,11 +103,11 @@ impl<'a> Writing<'a> {
 
     fn all(&mut self) -> io::Result<()> {
         self.constants()?;
-        for (kind, measure) in self.making.kinds.iter().enumerate() {
+        for (kind, measure) in self.builder.kinds.iter().enumerate() {
             match measure {
                 Measure::Cpu => self.cpu(kind)?,
                 // Redundant if the same samples also have CPU time.
-                Measure::Samples if self.making.kinds.contains(&Measure::Cpu) => {}
+                Measure::Samples if self.builder.kinds.contains(&Measure::Cpu) => {}
                 Measure::Samples if self.total(kind) <= self.most(kind) => self.steady(kind, 1)?,
                 _ => self.weighed(kind, measure)?,
             }
@@ -116,19 +116,19 @@ impl<'a> Writing<'a> {
     }
 
     fn constants(&mut self) -> io::Result<()> {
-        let making = self.making;
+        let builder = self.builder;
         // Keys are indices plus one, since key 0 means null.
-        let named = making.names.iter().map(|name| if name.is_empty() { NO_NAME } else { name });
+        let named = builder.names.iter().map(|name| if name.is_empty() { NO_NAME } else { name });
         for (key, name) in (1..).zip(named.chain([NO_MODULE, DESCRIPTOR])) {
             self.constant(schema::SYMBOL, key, |s| {
                 s.string(name);
             })?;
         }
-        let no_module = making.names.len() as u64 + 1;
+        let no_module = builder.names.len() as u64 + 1;
         let descriptor = no_module + 1;
         let mut methods = std::collections::HashMap::new();
         let mut classes = std::collections::HashSet::new();
-        for frame in making.stacks.iter().flatten() {
+        for frame in builder.stacks.iter().flatten() {
             let class = u64::from(frame.module) + 1;
             if classes.insert(class) {
                 let name = if frame.module == 0 { no_module } else { class };
@@ -144,23 +144,23 @@ impl<'a> Writing<'a> {
                 })?;
             }
         }
-        for (number, frames) in (1..).zip(&making.stacks) {
-            let kept = if Making::is_cut(frames) { &frames[..frames.len() - 1] } else { frames };
+        for (number, frames) in (1..).zip(&builder.stacks) {
+            let kept = if ProfileBuilder::is_cut(frames) { &frames[..frames.len() - 1] } else { frames };
             self.constant(schema::STACK_TRACE, number, |s| {
-                s.boolean(Making::is_cut(frames)).array(kept.len());
+                s.boolean(ProfileBuilder::is_cut(frames)).array(kept.len());
                 for frame in kept {
                     let method = methods.get(&(frame.name, frame.module)).copied().unwrap_or(0);
                     s.key(method).int(frame.line).int(0).key(frame.kind());
                 }
             })?;
         }
-        for (number, (name, id)) in making.threads.iter().enumerate().skip(1) {
-            let name = making.names.get(*name as usize).map_or("", |name| name);
+        for (number, (name, id)) in builder.threads.iter().enumerate().skip(1) {
+            let name = builder.names.get(*name as usize).map_or("", |name| name);
             self.constant(schema::THREAD, number as u64, |t| {
                 t.string(name).long(*id).null().long(0).key(0);
             })?;
         }
-        for (number, measure) in (1..).zip(&making.kinds) {
+        for (number, measure) in (1..).zip(&builder.kinds) {
             let name = match measure {
                 Measure::Other(name) => name,
                 // Used if there are too many for one event each.
@@ -174,7 +174,7 @@ impl<'a> Writing<'a> {
     }
 
     fn samples(&self, kind: usize) -> impl Iterator<Item = &'a Sample> + use<'a> {
-        self.making.samples.iter().filter(move |sample| sample.kind == kind)
+        self.builder.samples.iter().filter(move |sample| sample.kind == kind)
     }
 
     fn total(&self, kind: usize) -> u64 {
@@ -263,7 +263,7 @@ impl<'a> Writing<'a> {
         fields: impl FnOnce(&mut jfr_format::write::FieldWriter<'_>),
     ) -> io::Result<()> {
         self.make_room()?;
-        self.chunk.constant(of, key, fields).map_err(of_writer)
+        self.chunk.constant(of, key, fields).map_err(write_error)
     }
 
     fn event(
@@ -272,7 +272,7 @@ impl<'a> Writing<'a> {
         fields: impl FnOnce(&mut jfr_format::write::FieldWriter<'_>),
     ) -> io::Result<()> {
         self.make_room()?;
-        self.chunk.event(of, fields).map_err(of_writer)
+        self.chunk.event(of, fields).map_err(write_error)
     }
 
     fn make_room(&mut self) -> io::Result<()> {

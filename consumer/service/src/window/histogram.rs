@@ -11,19 +11,19 @@ const LONGEST: i64 = STEP << 30;
 
 /// Number of samples per time step. A step is one second, or longer if the samples span more time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct Histogram {
     step: i64,
     /// Counts by step number since 1970, in order. Every chunk has such a list, so it is compact.
     counts: Vec<(i64, u64)>,
 }
 
-impl Default for Line {
+impl Default for Histogram {
     fn default() -> Self {
         Self { step: STEP, counts: Vec::new() }
     }
 }
 
-impl Line {
+impl Histogram {
     /// Adds samples at a time (UTC ms).
     pub fn add(&mut self, at: i64, samples: u64) {
         let step = at.div_euclid(self.step);
@@ -59,7 +59,7 @@ impl Line {
     }
 
     /// Returns a copy without spare capacity.
-    pub fn kept(&self) -> Self {
+    pub fn compact(&self) -> Self {
         Self { step: self.step, counts: self.counts.clone() }
     }
 
@@ -119,7 +119,7 @@ impl Timeline {
     }
 
     /// Adds the samples of a histogram.
-    pub(super) fn add(&mut self, line: &Line) {
+    pub(super) fn add(&mut self, line: &Histogram) {
         for (begin, end, samples) in line.steps() {
             let each = samples as f64 / (end - begin).max(1) as f64;
             for (at, within) in self.touched(begin, end) {

@@ -9,7 +9,7 @@ use flightline_export::{Attributes, Collector, otlp, pprof};
 use prost::Message;
 
 use super::input::{Inputs, Range};
-use super::{Error, Format, NOTHING, Outcome, Wanted};
+use super::{Error, Format, NOTHING, Outcome, RenderOptions};
 
 /// Maximum number of exported samples. Each takes 40 bytes in memory, and about as many in the message.
 pub const MOST: u64 = 2 << 20;
@@ -19,7 +19,7 @@ pub(super) fn write(
     inputs: &Inputs<'_>,
     graph: Option<Graph>,
     range: Range,
-    wanted: &Wanted,
+    wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let mut collector = Collector::new(Attributes::default());

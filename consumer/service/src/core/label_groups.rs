@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use super::targets::short;
 use super::windows::{LOAD_STEP, LOAD_STEPS};
 use super::{Core, State};
-use crate::fault::Fault;
-use crate::pictures::Source;
+use crate::api_error::ApiError;
+use crate::render::Source;
 use crate::window::MOST_SELECTED;
 use crate::wire::{Load, Target, Targets};
 
@@ -14,7 +14,7 @@ use crate::wire::{Load, Target, Targets};
 const MOST_TOGETHER: usize = 64;
 /// Recordings of several targets for one interval.
 #[derive(Debug)]
-pub struct Together {
+pub struct LabelGroup {
     /// The files.
     pub sources: Vec<Source>,
     /// Description of the targets.
@@ -27,14 +27,14 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if there is no data or too much.
-    pub fn together(&self, key: &str, value: &str, from: i64, to: i64) -> Result<Together, Fault> {
+    pub fn label_group(&self, key: &str, value: &str, from: i64, to: i64) -> Result<LabelGroup, ApiError> {
         if from >= to {
-            return Err(Fault::bad("Give `from` and `to` in UTC ms, with `from` before `to`."));
+            return Err(ApiError::bad("Give `from` and `to` in UTC ms, with `from` before `to`."));
         }
         let label = short(&format!("{key}={value}"));
         let ids = self.state().labelled(key, value);
         if ids.is_empty() {
-            return Err(Fault::missing(format!(
+            return Err(ApiError::missing(format!(
                 "No target has the label {label}; GET /v1/targets lists the labels."
             )));
         }
@@ -66,7 +66,7 @@ impl Core {
             }
         }
         if sources.is_empty() {
-            return Err(Fault::missing(format!(
+            return Err(ApiError::missing(format!(
                 "No data of targets with the label {label} in this interval; GET their windows for the available intervals."
             )));
         }
@@ -75,11 +75,11 @@ impl Core {
             (of, with) if of == with => format!("{of} targets"),
             (of, with) => format!("{of} of {with} targets"),
         };
-        Ok(Together { sources, of: format!("{label} ({of})") })
+        Ok(LabelGroup { sources, of: format!("{label} ({of})") })
     }
 
     /// Adds to each target its load over the last ten minutes, if it is profiled continuously.
-    pub fn tell_loads(&self, targets: &mut Targets) {
+    pub fn add_loads(&self, targets: &mut Targets) {
         let end = self.now().utc.div_euclid(LOAD_STEP).saturating_mul(LOAD_STEP);
         for target in &mut targets.targets {
             target.load = self.load(target, end);
@@ -117,8 +117,8 @@ impl State {
     }
 }
 
-fn too_large(sentence: String) -> Fault {
-    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, sentence)
+fn too_large(message: String) -> ApiError {
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
 #[cfg(test)]
@@ -127,8 +127,8 @@ mod tests {
 
     use super::super::tests::{Bench, hello, on};
     use super::*;
-    use crate::pictures::tests::FIXTURES;
-    use crate::pictures::{Format, Wanted, check_bytes, make};
+    use crate::render::tests::FIXTURES;
+    use crate::render::{Format, RenderOptions, check_bytes, make};
     use crate::window::Bounds;
     use crate::wire::Hello;
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// Creates a target of this version with one recording.
-    fn kept(bench: &Bench, pid: u32, version: &str) -> (String, Bounds) {
+    fn recorded_target(bench: &Bench, pid: u32, version: &str) -> (String, Bounds) {
         let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
         let agent = bench.core.hello(Hello { labels, ..hello(pid) }, None).unwrap();
         let bytes = std::fs::read(format!("{FIXTURES}recordings/flightline.jfr")).unwrap();
@@ -148,28 +148,28 @@ mod tests {
     }
 
     fn samples(sources: &[Source]) -> u64 {
-        let wanted = Wanted { event: Some("cpu".into()), ..Wanted::default() };
+        let wanted = RenderOptions { event: Some("cpu".into()), ..RenderOptions::default() };
         make(Format::Folded, sources, &wanted, &mut Vec::new()).unwrap().total
     }
 
     #[test]
     fn targets_with_same_label_are_merged_and_omissions_reported() {
         let bench = Bench::new(on());
-        let (one, bounds) = kept(&bench, 1, "1:2");
-        kept(&bench, 2, "1:2");
-        kept(&bench, 3, "2");
+        let (one, bounds) = recorded_target(&bench, 1, "1:2");
+        recorded_target(&bench, 2, "1:2");
+        recorded_target(&bench, 3, "2");
         let (from, to) = (bounds.from, bounds.to + 1);
-        let both = bench.core.together("version", "1:2", from, to).unwrap();
+        let both = bench.core.label_group("version", "1:2", from, to).unwrap();
         assert_eq!((both.sources.len(), both.of.as_str()), (2, "version=1:2 (2 targets)"));
         let alone = bench.core.interval(&one, from, to).unwrap().0;
         assert!(samples(&alone) > 0);
         assert_eq!(samples(&both.sources), 2 * samples(&alone));
         joined(&bench, 4, "1:2");
         assert_eq!(
-            bench.core.together("version", "1:2", from, to).unwrap().of,
+            bench.core.label_group("version", "1:2", from, to).unwrap().of,
             "version=1:2 (2 of 3 targets)"
         );
-        let fails = |key, value, from, to| bench.core.together(key, value, from, to).unwrap_err().status;
+        let fails = |key, value, from, to| bench.core.label_group(key, value, from, to).unwrap_err().status;
         assert_eq!(fails("version", "3", from, to), 404);
         assert_eq!(fails("other", "2", from, to), 404);
         assert_eq!(fails("version", "2", to + 1, to + 2), 404);
@@ -180,13 +180,13 @@ mod tests {
     fn merged_target_count_is_limited() {
         let bench = Bench::new(on());
         let most = MOST_TOGETHER as u32;
-        let (_, bounds) = kept(&bench, 1, "1");
-        (2..=most).for_each(|pid| drop(kept(&bench, pid, "1")));
-        let ask = || bench.core.together("version", "1", bounds.from, bounds.to + 1);
+        let (_, bounds) = recorded_target(&bench, 1, "1");
+        (2..=most).for_each(|pid| drop(recorded_target(&bench, pid, "1")));
+        let ask = || bench.core.label_group("version", "1", bounds.from, bounds.to + 1);
         assert_eq!(ask().unwrap().sources.len(), MOST_TOGETHER);
-        kept(&bench, most + 1, "1");
+        recorded_target(&bench, most + 1, "1");
         let fault = ask().unwrap_err();
-        assert!(fault.status == 413 && fault.sentence.contains("at most 64"), "{fault:?}");
+        assert!(fault.status == 413 && fault.message.contains("at most 64"), "{fault:?}");
     }
 
     #[test]
@@ -207,9 +207,9 @@ mod tests {
         bench.pass(ahead / 1000 + 60);
         let mut targets = bench.core.targets();
         assert!(targets.targets.iter().all(|target| target.load.is_none()), "only where it is asked for");
-        bench.core.tell_loads(&mut targets);
-        let told: Vec<_> = targets.targets.iter().filter_map(|target| target.load.as_ref()).collect();
-        let [load] = told[..] else { panic!("{told:?}") };
+        bench.core.add_loads(&mut targets);
+        let loads: Vec<_> = targets.targets.iter().filter_map(|target| target.load.as_ref()).collect();
+        let [load] = loads[..] else { panic!("{loads:?}") };
         assert_eq!((load.samples.len(), load.step, load.from % load.step), (60, LOAD_STEP, 0));
         let known: Vec<u32> = load.samples.iter().copied().flatten().collect();
         assert!(counted[1] > 0);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::api_error::ApiError;
 use crate::clock::iso;
-use crate::fault::Fault;
 
 /// Maximum number of selected values.
 const MOST_VALUES: usize = 256;
@@ -61,7 +61,7 @@ impl Engine {
 
 /// A filter; by default it selects all samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct Filter {
     /// Accepted values by column; `None` accepts samples without a value.
     columns: BTreeMap<String, Vec<Option<String>>>,
     /// Start and end in UTC ms.
@@ -71,14 +71,14 @@ pub struct Choice {
     free: String,
 }
 
-impl Choice {
+impl Filter {
     /// Applies a query parameter. Returns false if it does not belong to a filter.
     ///
     /// # Errors
     /// Returns an error if the value is invalid.
-    pub fn take(&mut self, name: &str, value: &str) -> Result<bool, Fault> {
+    pub fn take(&mut self, name: &str, value: &str) -> Result<bool, ApiError> {
         if value.contains('\0') {
-            return Err(Fault::bad("Names and values must not contain NUL."));
+            return Err(ApiError::bad("Names and values must not contain NUL."));
         }
         match name {
             "service" => self.add("service".into(), Some(value))?,
@@ -91,15 +91,15 @@ impl Choice {
             "from" => once(&mut self.from, moment(value)?)?,
             "to" => once(&mut self.to, moment(value)?)?,
             "where" if self.free.is_empty() => value.trim().clone_into(&mut self.free),
-            "where" => return Err(Fault::bad("Give `where` only once.")),
+            "where" => return Err(ApiError::bad("Give `where` only once.")),
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn add(&mut self, column: String, value: Option<&str>) -> Result<(), Fault> {
+    fn add(&mut self, column: String, value: Option<&str>) -> Result<(), ApiError> {
         if self.columns.values().map(Vec::len).sum::<usize>() >= MOST_VALUES {
-            return Err(Fault::bad(format!("At most {MOST_VALUES} values can be selected.")));
+            return Err(ApiError::bad(format!("At most {MOST_VALUES} values can be selected.")));
         }
         self.columns.entry(column).or_default().push(value.map(str::to_owned));
         Ok(())
@@ -109,9 +109,9 @@ impl Choice {
     ///
     /// # Errors
     /// Returns an error if not.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), ApiError> {
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
-            return Err(Fault::bad("`from` must be before `to`, in UTC ms."));
+            return Err(ApiError::bad("`from` must be before `to`, in UTC ms."));
         }
         balanced(&self.free)
     }
@@ -183,7 +183,7 @@ impl Choice {
 }
 
 /// Returns the column of a label.
-fn column(key: &str) -> Result<String, Fault> {
+fn column(key: &str) -> Result<String, ApiError> {
     let is_key = |key: &str| key.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
     match !key.is_empty() && key.len() <= 256 && is_key(key) {
         true => Ok(format!("label_{key}")),
@@ -192,28 +192,28 @@ fn column(key: &str) -> Result<String, Fault> {
 }
 
 /// Returns the column by which shares are grouped.
-pub(super) fn by(name: &str) -> Result<String, Fault> {
+pub(super) fn by(name: &str) -> Result<String, ApiError> {
     match name {
         "service" | "day" | "event_type" | "thread" | "state" => Ok(name.to_owned()),
         _ => column(name.strip_prefix("label:").unwrap_or_default()),
     }
 }
 
-fn unclear_label() -> Fault {
-    Fault::bad(
+fn unclear_label() -> ApiError {
+    ApiError::bad(
         "Give a label as label=KEY=VALUE (or unset=KEY), with a key from GET /v1/store: a to z, 0 to 9 and _.",
     )
 }
 
-fn moment(text: &str) -> Result<i64, Fault> {
+fn moment(text: &str) -> Result<i64, ApiError> {
     let moment = text.parse().ok().filter(|moment| (0..=LAST).contains(moment));
-    moment.ok_or_else(|| Fault::bad("Give `from` and `to` in UTC ms, in years up to 9999."))
+    moment.ok_or_else(|| ApiError::bad("Give `from` and `to` in UTC ms, in years up to 9999."))
 }
 
-fn once<T>(into: &mut Option<T>, value: T) -> Result<(), Fault> {
+fn once<T>(into: &mut Option<T>, value: T) -> Result<(), ApiError> {
     match into.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Fault::bad("Give `from` and `to` only once.")),
+        Some(_) => Err(ApiError::bad("Give `from` and `to` only once.")),
     }
 }
 
@@ -227,10 +227,10 @@ fn timestamp(ms: i64) -> String {
 
 /// Checks brackets and quotes. The command rejects anything that is not one condition; this prevents `free`
 /// from closing the brackets around it.
-fn balanced(free: &str) -> Result<(), Fault> {
+fn balanced(free: &str) -> Result<(), ApiError> {
     let mut depth = 0_usize;
     let mut letters = free.chars().peekable();
-    let unbalanced = || Fault::bad("Unbalanced brackets or quotes in `where`.");
+    let unbalanced = || ApiError::bad("Unbalanced brackets or quotes in `where`.");
     while let Some(c) = letters.next() {
         match c {
             '\'' | '"' | '`' => {
@@ -241,7 +241,7 @@ fn balanced(free: &str) -> Result<(), Fault> {
                 letters.by_ref().find(|&other| other == '\n');
             }
             '/' if letters.peek() == Some(&'*') => {
-                return Err(Fault::bad("Comments (/* … */) are not allowed in `where`."));
+                return Err(ApiError::bad("Comments (/* … */) are not allowed in `where`."));
             }
             '(' => depth += 1,
             ')' => depth = depth.checked_sub(1).ok_or_else(unbalanced)?,
@@ -255,12 +255,12 @@ fn balanced(free: &str) -> Result<(), Fault> {
 mod tests {
     use super::*;
 
-    fn chosen(parts: &[(&str, &str)]) -> Result<Choice, Fault> {
-        let mut choice = Choice::default();
+    fn chosen(parts: &[(&str, &str)]) -> Result<Filter, ApiError> {
+        let mut filter = Filter::default();
         for (name, value) in parts {
-            assert!(choice.take(name, value)?, "{name}");
+            assert!(filter.take(name, value)?, "{name}");
         }
-        choice.check().map(|()| choice)
+        filter.check().map(|()| filter)
     }
 
     fn condition(parts: &[(&str, &str)]) -> String {
@@ -354,6 +354,6 @@ mod tests {
         let many: Vec<_> = (0..=MOST_VALUES).map(|_| ("service", "x")).collect();
         assert!(chosen(&many).is_err() && chosen(&many[1..]).is_ok());
         assert!(chosen(&[("where", "a = ')' AND (b = '''(') AND \"c(\" = 1 -- )")]).is_ok());
-        assert!(!Choice::default().take("engine", "spark").unwrap());
+        assert!(!Filter::default().take("engine", "spark").unwrap());
     }
 }

@@ -13,7 +13,7 @@ use flightline_consumer::reshape::with_stable_names;
 use flightline_consumer::tree::Tree;
 
 use super::input::{Inputs, Range};
-use super::{Error, Outcome, Source, Wanted, flame, off_cpu};
+use super::{Error, Outcome, RenderOptions, Source, flame, off_cpu};
 
 /// One side of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ struct Read {
     outcome: Outcome,
 }
 
-fn read(side: &Side<'_>, wanted: &Wanted) -> Result<Read, Error> {
+fn read(side: &Side<'_>, wanted: &RenderOptions) -> Result<Read, Error> {
     let inputs = Inputs::new(side.recordings, wanted.most_bytes)?;
     let range = Range::new(side.from_ms, side.to_ms)?;
     if let Some(graph) = wanted.event.as_deref().and_then(off_cpu::graph) {
@@ -61,7 +61,7 @@ fn read(side: &Side<'_>, wanted: &Wanted) -> Result<Read, Error> {
 pub fn compare(
     before: &Side<'_>,
     after: &Side<'_>,
-    wanted: &Wanted,
+    wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let of = |side: &Side<'_>, which: &str| {

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use super::choice::Choice;
-use super::question::{Question, Weighing};
+use super::filter::Filter;
+use super::query::{Query, Weighing};
 use super::*;
 
 pub(crate) struct Bench {
     folder: TempDir,
-    pub(crate) place: Place,
+    pub(crate) settings: StoreSettings,
 }
 
 impl Bench {
@@ -22,12 +22,12 @@ impl Bench {
         let write = ["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""];
         let written = std::process::Command::new("sh").args(write).arg(&program).arg(text).status();
         assert!(written.unwrap().success());
-        let place = Place::new(program, "/the store".into());
-        Self { folder, place }
+        let settings = StoreSettings::new(program, "/the store".into());
+        Self { folder, settings }
     }
 
-    fn stored(&self) -> Arc<Stored> {
-        Arc::new(Stored::new(self.place.clone()).unwrap())
+    fn stored(&self) -> Arc<ProfileStore> {
+        Arc::new(ProfileStore::new(self.settings.clone()).unwrap())
     }
 
     pub(crate) fn file(&self, name: &str) -> String {
@@ -35,10 +35,10 @@ impl Bench {
     }
 }
 
-fn flame(service: &str) -> Question {
-    let mut choice = Choice::default();
-    choice.take("service", service).unwrap();
-    Question::Flame { choice, weighing: Weighing::default(), min: 1.0 }
+fn flame(service: &str) -> Query {
+    let mut filter = Filter::default();
+    filter.take("service", service).unwrap();
+    Query::Flame { filter, weighing: Weighing::default(), min: 1.0 }
 }
 
 /// Waits for a change made by another process.
@@ -67,7 +67,7 @@ async fn words_come_as_they_are_and_the_same_question_is_answered_once() {
         &value[1..]
     );
     assert_eq!(String::from_utf8(answer.body.to_vec()).unwrap(), words);
-    assert_eq!(*answer.told, ["5 files read", "note"]);
+    assert_eq!(*answer.diagnostics, ["5 files read", "note"]);
     assert!(!bench.folder.path().join("bad").exists());
     stored.ask(&flame(value)).await.unwrap();
     assert_eq!(bench.file("runs").lines().count(), 1);
@@ -80,13 +80,13 @@ async fn a_page_is_written_to_the_name_that_is_given() {
     let bench = Bench::new(
         "for word; do case $word in --output=*.html) echo page > \"${word#--output=}\";; esac; done",
     );
-    let question =
-        Question::Diff { before: Choice::default(), after: Choice::default(), weighing: Weighing::default() };
-    assert_eq!(&bench.stored().ask(&question).await.unwrap().body[..], b"page\n");
+    let query =
+        Query::Diff { before: Filter::default(), after: Filter::default(), weighing: Weighing::default() };
+    assert_eq!(&bench.stored().ask(&query).await.unwrap().body[..], b"page\n");
 }
 
 #[tokio::test]
-async fn what_the_command_says_is_told() {
+async fn failed_command_is_reported() {
     for (script, status, want) in [
         (
             "echo 'flightline: noted' >&2; echo 'error: no sample is one where x' >&2; exit 1",
@@ -104,42 +104,42 @@ async fn what_the_command_says_is_told() {
     ] {
         let bench = Bench::new(script);
         let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
-        assert_eq!((fault.status.as_u16(), &*fault.sentence), (status, want), "{script}");
+        assert_eq!((fault.status.as_u16(), &*fault.message), (status, want), "{script}");
     }
     let bench = Bench::new("");
-    fs::remove_file(&bench.place.program).unwrap();
+    fs::remove_file(&bench.settings.program).unwrap();
     let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
-    assert!(fault.status == 500 && fault.sentence.contains("cannot start flightline-sql"), "{fault:?}");
+    assert!(fault.status == 500 && fault.message.contains("cannot start flightline-sql"), "{fault:?}");
 }
 
 #[tokio::test]
-async fn who_says_too_much_is_ended() {
+async fn command_with_too_much_output_is_killed() {
     // A command that never stops writing, to standard output or standard error.
     let mut bench = Bench::new("echo $$ > pid; exec yes");
-    bench.place.most_bytes = 100_000;
+    bench.settings.most_bytes = 100_000;
     let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
     assert_eq!(fault.status, 413);
     assert!(!is_alive(bench.file("pid").trim()));
     let bench = Bench::new("yes | head -c 1000000 >&2; echo done");
     let answer = bench.stored().ask(&flame("x")).await.unwrap();
-    let told: usize = answer.told.iter().map(String::len).sum();
-    assert!(&answer.body[..] == b"done\n" && told as u64 <= MOST_TOLD, "{told}");
+    let length: usize = answer.diagnostics.iter().map(String::len).sum();
+    assert!(&answer.body[..] == b"done\n" && length as u64 <= MOST_DIAGNOSTICS, "{length}");
 }
 
 #[tokio::test]
-async fn who_takes_too_long_is_ended() {
+async fn slow_command_is_killed() {
     let mut bench = Bench::new("echo $$ > pid; exec sleep 1000");
-    bench.place.longest = Duration::from_millis(300);
+    bench.settings.longest = Duration::from_millis(300);
     let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
-    assert!(fault.status == 504 && fault.sentence.contains("within 0.3 s"), "{fault:?}");
+    assert!(fault.status == 504 && fault.message.contains("within 0.3 s"), "{fault:?}");
     let pid = bench.file("pid");
     assert!(pid.is_empty() || !is_alive(pid.trim()));
 }
 
 #[tokio::test]
-async fn only_so_many_answer_at_a_time_and_who_goes_away_makes_room() {
+async fn concurrent_queries_are_limited_and_aborted_ones_killed() {
     let mut bench = Bench::new("echo $$ >> pids; exec sleep 1000");
-    bench.place.turn = Duration::from_millis(50);
+    bench.settings.turn = Duration::from_millis(50);
     let stored = bench.stored();
     let ask = |service: &'static str| {
         let stored = Arc::clone(&stored);
@@ -148,7 +148,7 @@ async fn only_so_many_answer_at_a_time_and_who_goes_away_makes_room() {
     let asking = [ask("a"), ask("b")];
     until(|| bench.file("pids").lines().count() == 2).await;
     let fault = stored.ask(&flame("c")).await.unwrap_err();
-    assert!(fault.status == 503 && fault.sentence.contains("busy"), "{fault:?}");
+    assert!(fault.status == 503 && fault.message.contains("busy"), "{fault:?}");
     assert_eq!(bench.file("pids").lines().count(), 2);
     for one in &asking {
         one.abort();
@@ -163,8 +163,8 @@ async fn only_so_many_answer_at_a_time_and_who_goes_away_makes_room() {
 #[tokio::test]
 async fn no_more_wait_than_there_are_places() {
     let mut bench = Bench::new("echo $$ >> pids; exec sleep 1000");
-    bench.place.turn = Duration::from_secs(1000);
-    bench.place.at_once = 1;
+    bench.settings.turn = Duration::from_secs(1000);
+    bench.settings.at_once = 1;
     let stored = bench.stored();
     let ask = |at: usize| {
         let stored = Arc::clone(&stored);
@@ -180,7 +180,7 @@ async fn no_more_wait_than_there_are_places() {
 }
 
 #[tokio::test]
-async fn what_a_store_has_is_offered() {
+async fn facets_are_listed() {
     let bench = Bench::new(
         r#"echo "$3" >> asked
 case $3 in
@@ -216,11 +216,11 @@ esac"#,
             "labels": ["host", "version"],
         })
     );
-    let mut choice = Choice::default();
+    let mut filter = Filter::default();
     for (name, value) in [("service", "o'shop"), ("label", "host=h'1"), ("from", "1000")] {
-        choice.take(name, value).unwrap();
+        filter.take(name, value).unwrap();
     }
-    let part = serde_json::to_value(stored.part(&choice).await.unwrap()).unwrap();
+    let part = serde_json::to_value(stored.part(&filter).await.unwrap()).unwrap();
     assert_eq!(part["samples"], 33);
     assert_eq!(
         part["labels"],

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::Method;
 use axum::response::Response;
 
-use crate::fault::Why;
+use crate::api_error::LoggedMessage;
 use crate::log::{Level, Log, Value};
 
 /// The client's address.
@@ -15,16 +15,16 @@ use crate::log::{Level, Log, Value};
 pub struct Peer(pub SocketAddr);
 
 /// Logged properties of a request. Query strings and headers are never logged.
-pub struct Told {
+pub struct AccessLog {
     began: Instant,
     method: Method,
     path: String,
     peer: Option<Peer>,
 }
 
-impl Told {
+impl AccessLog {
     /// Captures a request that begins.
-    pub fn of(request: &Request) -> Self {
+    pub fn new(request: &Request) -> Self {
         Self {
             began: Instant::now(),
             method: request.method().clone(),
@@ -34,7 +34,7 @@ impl Told {
     }
 
     /// Logs the response.
-    pub fn tell(&self, log: &Log, response: &Response) {
+    pub fn write(&self, log: &Log, response: &Response) {
         let status = response.status();
         let reads = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
         // Routine requests of agents are logged at debug level; the changes they cause are logged separately.
@@ -62,11 +62,11 @@ impl Told {
                 fields.push((key, value.into()));
             }
         }
-        let why = response.extensions().get::<Why>();
-        if let Some(Why(why)) = why {
+        let why = response.extensions().get::<LoggedMessage>();
+        if let Some(LoggedMessage(why)) = why {
             fields.push(("why", (&**why).into()));
         }
-        log.tell(level, "request", &fields);
+        log.write(level, "request", &fields);
     }
 }
 
