@@ -112,7 +112,7 @@ impl Progress {
 
     /// Creates a bar for an operation of known duration.
     #[cfg(feature = "service")]
-    pub fn of_seconds(seconds: u64) -> Self {
+    pub fn with_seconds(seconds: u64) -> Self {
         let style = ProgressStyle::with_template("{pos}/{len} s [{wide_bar}]");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         Self(stderr().is_terminal().then(|| ProgressBar::new(seconds).with_style(style)))

@@ -63,7 +63,7 @@ fn is_subcommand(word: &OsStr) -> bool {
 
 /// Runs the command with the arguments of this process, and returns its exit status.
 pub fn main() -> ExitCode {
-    if let Some(status) = store::flame_of_store() {
+    if let Some(status) = store::store_flame() {
         return status;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();

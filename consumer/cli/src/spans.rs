@@ -197,7 +197,7 @@ impl SpansArgs {
     }
 
     /// Returns the purpose of the flame graph.
-    fn what(&self) -> For {
+    fn purpose(&self) -> For {
         match &self.output {
             Some(path) if is_page(path) => For::Page,
             Some(path) if is_svg(path) => For::Svg,
@@ -297,14 +297,14 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
 fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
     let mut events = args.select.events.clone();
     // Slow spans are best explained by wall-clock time.
-    let has_wall = |model: &Model| fold::fold(model, &of_events(args, &["wall".to_owned()])).is_ok();
+    let has_wall = |model: &Model| fold::fold(model, &event_options(args, &["wall".to_owned()])).is_ok();
     if events.is_empty() && models.iter().any(has_wall) {
         events.push("wall".into());
     }
-    let reshape = profile::reshape(&args.select, args.what())?;
+    let reshape = profile::reshape(&args.select, args.purpose())?;
     let [before, after] = models
         .each_ref()
-        .map(|model| fold::fold(model, &of_events(args, &events)).map(|tree| reshape.tree(tree)));
+        .map(|model| fold::fold(model, &event_options(args, &events)).map(|tree| reshape.tree(tree)));
     let empty = |tree: &Tree| Tree { nodes: Vec::new(), total: 0, ..tree.clone() };
     Ok(match (before, after) {
         (Err(Error::NoSuchEvent { .. }), Ok(after)) => [empty(&after), after],
@@ -316,18 +316,18 @@ fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
     })
 }
 
-fn of_events(args: &SpansArgs, events: &[String]) -> FoldOptions {
+fn event_options(args: &SpansArgs, events: &[String]) -> FoldOptions {
     // Samples were selected when they were read.
     FoldOptions {
         events: events.to_vec(),
         filter: SampleFilter::default(),
-        ..profile::options(&args.select, args.what())
+        ..profile::options(&args.select, args.purpose())
     }
 }
 
 fn tree(args: &SpansArgs, model: &Model) -> Result<Tree> {
-    let tree = fold::fold(model, &of_events(args, &args.select.events))?;
-    Ok(profile::reshape(&args.select, args.what())?.tree(tree))
+    let tree = fold::fold(model, &event_options(args, &args.select.events))?;
+    Ok(profile::reshape(&args.select, args.purpose())?.tree(tree))
 }
 
 /// Writes the flame graph, if requested.
@@ -338,11 +338,11 @@ fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<
         None => filter.is_all(),
     });
     let tree = tree(args, &model)?;
-    let selected = of_events(args, &args.select.events);
+    let selected = event_options(args, &args.select.events);
     let subtitle = picture::headline(&model, &selected, &[&tree], None, None, &[]);
     let options = PictureOptions { title: title.to_owned(), subtitle: Some(subtitle), inverted: false };
     let mut picture = Vec::new();
-    match args.what() {
+    match args.purpose() {
         For::Page => html::write(&tree, &options, &mut picture),
         For::Svg => svg::write(&tree, &args.svg(&options), &mut picture),
         For::Tool | For::Text | For::Comparison => folded::write(&tree, &mut picture),

@@ -104,7 +104,7 @@ pub struct Times {
 
 impl Times {
     /// Reads the range from the headers; `None` if there is no chunk.
-    pub fn of(inputs: &[PathBuf]) -> Result<Option<Self>> {
+    pub fn read(inputs: &[PathBuf]) -> Result<Option<Self>> {
         let mut times: Option<Self> = None;
         for path in inputs {
             if !path.is_file() {
@@ -132,7 +132,7 @@ pub fn nanos(paths: &[PathBuf], range: &RangeArgs) -> Result<[i64; 2]> {
     if range.is_everything() {
         return Ok([i64::MIN, i64::MAX]);
     }
-    let Some(times) = Times::of(paths)? else { return Ok([i64::MIN, i64::MAX]) };
+    let Some(times) = Times::read(paths)? else { return Ok([i64::MIN, i64::MAX]) };
     let (from, to) = range.moments(times.first, times.end);
     Ok([from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX)])
 }

@@ -52,7 +52,7 @@ fn sections(command: &Command, man: &Man, mut out: &mut dyn Write) -> Result<()>
     // The text after the options gets its own sections; clap_mangen would reflow it into one.
     let texts = [command.get_before_help(), command.get_after_help()].into_iter().flatten();
     let said = texts.map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    let said = Said::of(&said);
+    let said = HelpText::parse(&said);
     let mut roff = Roff::new();
     if !said.notes.is_empty() {
         roff.control("SH", ["NOTES"]);
@@ -82,15 +82,15 @@ fn sections(command: &Command, man: &Man, mut out: &mut dyn Write) -> Result<()>
 
 /// The text after the options, split into parts.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said<'a> {
+struct HelpText<'a> {
     /// Indented lines below a heading.
     lists: Vec<(&'a str, Vec<&'a str>)>,
     exit_status: Option<&'a str>,
     notes: Vec<&'a str>,
 }
 
-impl<'a> Said<'a> {
-    fn of(text: &'a str) -> Self {
+impl<'a> HelpText<'a> {
+    fn parse(text: &'a str) -> Self {
         let mut said = Self::default();
         for line in text.lines().map(str::trim_end).filter(|l| !l.is_empty()) {
             if line.starts_with(' ') {
@@ -128,12 +128,12 @@ mod tests {
 
     #[test]
     fn long_help_is_split_into_lists_notes_and_exit_status() {
-        let said = Said::of("Examples:\n  a b   c\n  d\n\nA note.\n\nExit status: 0 or 1.");
+        let said = HelpText::parse("Examples:\n  a b   c\n  d\n\nA note.\n\nExit status: 0 or 1.");
         assert_eq!(said.lists, [("Examples", vec!["a b   c", "d"])]);
         assert_eq!(said.exit_status, Some("0 or 1."));
         assert_eq!(said.notes, ["A note."]);
-        assert_eq!(Said::of("Nothing below:"), Said::default());
-        let said = Said::of("Examples:\n  a\n\nEvents:\n  b\n\nMore examples:\n  c");
+        assert_eq!(HelpText::parse("Nothing below:"), HelpText::default());
+        let said = HelpText::parse("Examples:\n  a\n\nEvents:\n  b\n\nMore examples:\n  c");
         assert_eq!(said.lists, [("Events", vec!["b"]), ("Examples", vec!["a", "c"])]);
     }
 }

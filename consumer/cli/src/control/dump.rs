@@ -88,7 +88,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let since = args.last.map(|last| i64::try_from(now.saturating_sub(last.as_nanos())).unwrap_or(0));
     let found = match (&args.pid, &args.path) {
         (Some(wanted), _) => find_recordings(wanted, !args.no_follow)?,
-        (None, Some(path)) => vec![of_path(path)?],
+        (None, Some(path)) => vec![recorded_at(path)?],
         (None, None) => bail!("give a process with -p, or a path"),
     };
     // One file per process, or one for all.
@@ -132,7 +132,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
             "problems": copies.all.problems,
         }));
         if !args.json {
-            tell(&output, dumped);
+            report(&output, dumped);
         }
     }
     if args.json {
@@ -141,7 +141,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn tell(output: &Path, dumped: Dumped) {
+fn report(output: &Path, dumped: Dumped) {
     let seconds = dumped.times.1.saturating_sub(dumped.times.0) as f64 / 1e9;
     diagnostics::note(format_args!(
         "wrote {}: {seconds:.1} s in {}, {}",
@@ -186,7 +186,7 @@ impl Copies {
         let mut dumped = Dumped { times: (i64::MAX, i64::MIN), ..Dumped::default() };
         let (mut parts, mut unjoined) = (Vec::new(), Vec::new());
         for (index, chunks) in self.recordings.iter().enumerate() {
-            let file = Uncut::beside(output, &format!("part{index}"));
+            let file = Uncut::next_to(output, &format!("part{index}"));
             let one = chunks.write_to(&file.0)?;
             let source =
                 Source::open(&file.0).with_context(|| format!("cannot read {}", file.0.display()))?;
@@ -220,7 +220,7 @@ fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) ->
         refuse_existing(output)?;
     }
     let Some(since) = exact else { return copies.write_to(output) };
-    let uncut = Uncut::beside(output, "whole");
+    let uncut = Uncut::next_to(output, "whole");
     let dumped = copies.write_to(&uncut.0)?;
     let source = Source::open(&uncut.0).with_context(|| format!("cannot read {}", uncut.0.display()))?;
     let cut = whole(output, |out| {
@@ -238,7 +238,7 @@ fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) ->
 struct Uncut(PathBuf);
 
 impl Uncut {
-    fn beside(output: &Path, what: &str) -> Uncut {
+    fn next_to(output: &Path, what: &str) -> Uncut {
         let mut name = output.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.{what}", std::process::id()));
         Uncut(output.with_file_name(name))
@@ -343,7 +343,7 @@ fn left_by_killed(pid: u32) -> Result<Option<Vec<Recorded>>> {
 }
 
 /// Returns a repository, folder or file, after a running recorder has flushed its data.
-fn of_path(path: &Path) -> Result<Recorded> {
+fn recorded_at(path: &Path) -> Result<Recorded> {
     if !path.exists() {
         bail!("{} does not exist", path.display());
     }

@@ -58,7 +58,7 @@ struct Row {
 pub fn run(args: &RepositoriesArgs) -> Result<Outcome> {
     let users = Users::read();
     let rows: Vec<Row> = session::on_machine().iter().flat_map(|session| rows(session, &users)).collect();
-    let text = if args.json { json_of(&rows).to_string() + "\n" } else { table(&rows) };
+    let text = if args.json { rows_json(&rows).to_string() + "\n" } else { table(&rows) };
     output::text(Path::new("-"), |to| to.write_all(text.as_bytes()))?;
     if rows.is_empty() && !args.json {
         crate::diagnostics::note("no recordings in progress on this machine");
@@ -149,7 +149,7 @@ fn bytes(path: &Path) -> u64 {
     }
 }
 
-fn json_of(rows: &[Row]) -> Value {
+fn rows_json(rows: &[Row]) -> Value {
     let rows: Vec<Value> = rows
         .iter()
         .map(|row| {

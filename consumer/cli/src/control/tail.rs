@@ -57,7 +57,7 @@ const MOST_SOURCES: usize = 256;
 
 /// Subject of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
+enum RowKind {
     /// Functions
     Function,
     /// Spans of tracing, by name
@@ -81,7 +81,7 @@ pub struct TailArgs {
     /// Rows of the table
     #[arg(long, value_enum, value_name = "WHAT")]
     #[arg(conflicts_with_all = ["per_thread", "flame", "samples", "categories", "stack_depth"])]
-    by: Option<By>,
+    by: Option<RowKind>,
     /// Streams: show the table by thread
     #[arg(long)]
     #[arg(help_heading = help::STREAM)]
@@ -131,7 +131,7 @@ pub struct TailArgs {
 
 /// Follows a recording or stream.
 pub fn run(args: &TailArgs) -> Result<Outcome> {
-    let signals = Signals::of_user()?;
+    let signals = Signals::from_user()?;
     let (path, family) = match (&args.path, &args.pid) {
         (Some(path), _) => (path.clone(), None),
         (None, wanted) => target::output(wanted.as_deref().unwrap_or_default())?,
@@ -140,7 +140,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     let mut out: Box<dyn Write> =
         if text { Box::new(Tame::new(io::stdout().lock())) } else { Box::new(io::stdout().lock()) };
     if let Some(address) = crate::input::stream::address(&path)? {
-        let mut tail = Tail::of(args, &path, true);
+        let mut tail = Tail::without_family(args, &path, true);
         stream::run(args, &mut tail, &address, &signals, &mut out)?;
         return Ok(tail.outcome);
     }
@@ -216,7 +216,7 @@ impl TailArgs {
 
 impl Tail {
     fn new(args: &TailArgs, path: &Path, family: Option<Family>) -> Result<Self> {
-        let mut tail = Self { family, ..Self::of(args, path, false) };
+        let mut tail = Self { family, ..Self::without_family(args, path, false) };
         if !tail.several {
             unfinished::before_reading(path);
             tail.add(path.to_owned())?;
@@ -225,7 +225,7 @@ impl Tail {
     }
 
     /// Creates the state without sources. A stream has no earlier data except what is buffered in it.
-    fn of(args: &TailArgs, path: &Path, stream: bool) -> Self {
+    fn without_family(args: &TailArgs, path: &Path, stream: bool) -> Self {
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
         let all = args.all || stream;
@@ -238,7 +238,7 @@ impl Tail {
             }));
         let turns = (args.window.as_nanos() / every.as_nanos()).clamp(1, 10_000) as usize;
         let form = match args.table() {
-            Some(lines) if args.by == Some(By::Span) => {
+            Some(lines) if args.by == Some(RowKind::Span) => {
                 let top = flightline_consumer::top::spans::Spans::new(&args.events, turns, since);
                 let (json, window, due) = (args.ndjson, args.window, Instant::now() + every);
                 Form::Spans(Box::new(spans::Table { top, lines, json, window, due }))
@@ -437,7 +437,7 @@ fn step(
 ) -> Result<bool> {
     let Source { follow, printer, warnings, path, at, .. } = source;
     let Some(item) = follow.next().with_context(|| shown(path))? else { return Ok(false) };
-    *at = source::time_of(&item).unwrap_or(*at);
+    *at = source::item_time(&item).unwrap_or(*at);
     match (form, printer) {
         (Form::Table { top, .. }, _) => top.item(item).with_context(|| shown(path))?,
         (Form::Spans(table), _) => table.top.item(item).with_context(|| shown(path))?,

@@ -78,11 +78,11 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome> {
             Format::Folded => folded::write(&profile.tree, &mut out)?,
             #[cfg(feature = "export")]
             Format::Pprof => {
-                flightline_export::pprof::write(&flightline_export::pprof::of_tree(&profile.tree), out)?;
+                flightline_export::pprof::write(&flightline_export::pprof::from_tree(&profile.tree), out)?;
             }
             #[cfg(feature = "export")]
             Format::Otlp => {
-                let data = flightline_export::otlp::tree::of_tree(&profile.tree);
+                let data = flightline_export::otlp::tree::from_tree(&profile.tree);
                 out.write_all(&prost::Message::encode_to_vec(&data))?;
             }
             Format::D3 => d3::write(&profile.tree, &mut out)?,

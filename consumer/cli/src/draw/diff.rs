@@ -200,7 +200,7 @@ pub fn run(args: &DiffArgs) -> Result<Outcome> {
         })?;
     }
     let Some(verdict) = verdict.filter(Verdict::failed) else { return Ok(outcome) };
-    tell(&verdict, &difference, by);
+    print_verdict(&verdict, &difference, by);
     Ok(Outcome::Differs)
 }
 
@@ -348,7 +348,7 @@ fn verdict(args: &DiffArgs, difference: &Difference, by: By) -> Option<Verdict> 
 }
 
 /// Prints which limits were exceeded, on standard error.
-fn tell(verdict: &Verdict, difference: &Difference, by: By) {
+fn print_verdict(verdict: &Verdict, difference: &Difference, by: By) {
     const TOLD: usize = 5;
     if let (Some(grew), Some(limit)) = (verdict.total, verdict.total_limit) {
         let more = difference::percent_more(grew);

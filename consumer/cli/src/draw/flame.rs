@@ -109,7 +109,9 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = match args.format {
         Some(format) => format,
-        None => format_of(&args.output).map_err(|why| anyhow!("{why}; for other names, give --format"))?,
+        None => {
+            output_format(&args.output).map_err(|why| anyhow!("{why}; for other names, give --format"))?
+        }
     };
     if args.flame_chart && format == PictureFormat::Html {
         bail!("--flame-chart applies to SVG and PNG; give an output that ends in .svg or .png");
@@ -150,7 +152,7 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
         }
     }
     if format == PictureFormat::Png {
-        picture = png::of(&picture)?;
+        picture = png::render(&picture)?;
     }
     output::document(&args.output, &picture)?;
     Ok(profile.outcome)
@@ -213,15 +215,15 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
         let mut picture = Vec::new();
         svg::write(tree, &svg, &mut picture)?;
         if format == PictureFormat::Png {
-            picture = png::of(&picture)?;
+            picture = png::render(&picture)?;
         }
-        output::document(&beside(&args.output, name), &picture)?;
+        output::document(&measure_path(&args.output, name), &picture)?;
     }
     Ok(outcome)
 }
 
 /// `x.svg` for `wall` becomes `x.wall.svg`.
-fn beside(output: &Path, name: &str) -> PathBuf {
+fn measure_path(output: &Path, name: &str) -> PathBuf {
     if output::is_stdout(output) {
         return output.to_owned();
     }
@@ -278,7 +280,7 @@ fn draw_difference(
         PictureFormat::Svg | PictureFormat::Png => difference::svg(difference, &options, &mut picture)?,
     }
     if format == PictureFormat::Png {
-        picture = png::of(&picture)?;
+        picture = png::render(&picture)?;
     }
     output::document(&args.output, &picture)
 }
@@ -298,7 +300,7 @@ fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut
 ///
 /// # Errors
 /// Returns an error if the extension belongs to another format.
-pub fn format_of(path: &Path) -> Result<PictureFormat, String> {
+pub fn output_format(path: &Path) -> Result<PictureFormat, String> {
     let Some(ending) = path.extension() else { return Ok(PictureFormat::Html) };
     match ending.to_ascii_lowercase().to_str() {
         Some("html" | "htm") => Ok(PictureFormat::Html),

@@ -113,7 +113,7 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
                 count(file.len(), "byte")
             );
         }
-        tell(&conflicts);
+        report_conflicts(&conflicts);
     }
     Ok(if conflicts.none() { Outcome::Whole } else { Outcome::Partial })
 }
@@ -175,7 +175,7 @@ fn recordings_in(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn tell(conflicts: &Conflicts) {
+fn report_conflicts(conflicts: &Conflicts) {
     for (name, why) in &conflicts.unsound {
         diagnostics::warning(format_args!("{name}: {why}; run `flightline repair {name}` first"));
     }

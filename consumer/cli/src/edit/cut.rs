@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::args::time_range::RangeArgs;
 use crate::diagnostics;
 use crate::diagnostics::count;
-use crate::edit::{beside, input, output};
+use crate::edit::{input, output, output_next_to};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -86,7 +86,7 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     }
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => beside(&args.input, "cut")?,
+        None => output_next_to(&args.input, "cut")?,
     };
     let report = output(&path, &[&args.input], args.force, |out| {
         let report = cut::part_of(&source, from, to, args.strict, labelled.as_ref(), out).context(CANNOT)?;

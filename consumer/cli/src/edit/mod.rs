@@ -59,7 +59,7 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
 }
 
 /// `run.jfr` → `run.WORD.jfr`, next to the input.
-pub fn beside(input: &Path, word: &str) -> Result<PathBuf> {
+pub fn output_next_to(input: &Path, word: &str) -> Result<PathBuf> {
     let Some(stem) = input.file_stem().filter(|_| !is_stdout(input)) else {
         bail!("give the output with -o; standard input has no name to derive it from");
     };

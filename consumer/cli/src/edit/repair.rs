@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::Outcome;
 use crate::diagnostics::count;
 use crate::diagnostics::{self, shown};
-use crate::edit::{beside, input, output, quiet_input};
+use crate::edit::{input, output, output_next_to, quiet_input};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -79,7 +79,7 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
     } else {
         let path = match &args.output {
             Some(path) => path.clone(),
-            None => beside(&args.input, "repaired")?,
+            None => output_next_to(&args.input, "repaired")?,
         };
         (output(&path, &[&args.input], args.force, repair)?, Some(path))
     };

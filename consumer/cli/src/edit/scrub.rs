@@ -17,7 +17,7 @@ use crate::args::redact::{Fields, RedactArgs, names};
 use crate::diagnostics;
 use crate::diagnostics::count;
 use crate::edit::{input, output};
-use crate::input::event_filter::Wanted;
+use crate::input::event_filter::EventFilter;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -106,12 +106,12 @@ impl Filters {
     }
 
     /// Returns the names of event types and categories.
-    fn wanted(&self) -> Wanted {
+    fn event_filter(&self) -> EventFilter {
         let all = |include: &[String], exclude: &[String]| {
             let lists = include.iter().chain(exclude);
             lists.flat_map(|list| names(list)).map(str::to_owned).collect::<Vec<_>>()
         };
-        Wanted::new(
+        EventFilter::new(
             &all(&self.include_events, &self.exclude_events),
             &all(&self.include_categories, &self.exclude_categories),
         )
@@ -151,7 +151,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
             "nothing to remove: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
         );
     }
-    let mut wanted = args.filters.wanted();
+    let mut wanted = args.filters.event_filter();
     let source = input(&args.input)?;
     let path = match args.positional.as_ref().or(args.output.as_ref()) {
         Some(path) => path.clone(),
@@ -187,7 +187,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
     if args.json {
         crate::edit::report(Some(&path), &json(&report))?;
     } else {
-        tell(&report, &path);
+        report_removed(&report, &path);
     }
     let met = fields.warn_unmet();
     // A misspelled name must not pass for a clean recording.
@@ -200,7 +200,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
     Ok(if met { outcome } else { Outcome::Partial })
 }
 
-fn tell(report: &Filtered, path: &Path) {
+fn report_removed(report: &Filtered, path: &Path) {
     eprintln!("wrote {}: {}", diagnostics::shown_output(path), count(report.output, "byte"));
     if report.redacted > 0 {
         eprintln!("  redacted {} of events", count(report.redacted, "text"));

@@ -77,12 +77,12 @@ fn help(command: &str, lacks: &anyhow::Error) -> ExitCode {
 
 /// Runs the engine if the arguments of `flame` select a store, since its options differ from those for
 /// recordings.
-pub fn flame_of_store() -> Option<ExitCode> {
+pub fn store_flame() -> Option<ExitCode> {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    is_flame_of_store(&arguments).then(|| become_engine("flightline", arguments.into_iter()))
+    is_store_flame(&arguments).then(|| become_engine("flightline", arguments.into_iter()))
 }
 
-fn is_flame_of_store(arguments: &[OsString]) -> bool {
+fn is_store_flame(arguments: &[OsString]) -> bool {
     let [command, rest @ ..] = arguments else { return false };
     let names_store =
         |argument: &OsString| argument == "--store" || argument.as_encoded_bytes().starts_with(b"--store=");
@@ -139,7 +139,7 @@ mod tests {
     fn only_flame_with_store_option_is_forwarded_to_engine() {
         let is = |text: &str| {
             let arguments: Vec<OsString> = text.split(' ').map(OsString::from).collect();
-            is_flame_of_store(&arguments)
+            is_store_flame(&arguments)
         };
         assert!(is("flame --store x -o y.html") && is("flame -o y --store=x"));
         assert!(!is("flame run.jfr") && !is("record -- flame --store x") && !is("flame -- --store"));

@@ -12,7 +12,7 @@ const MOST: usize = 10_000;
 
 /// Requested names, and whether each was found.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct EventFilter {
     events: Vec<(String, Patterns, bool)>,
     categories: Vec<(String, Categories, bool)>,
     known_events: BTreeSet<String>,
@@ -20,7 +20,7 @@ pub struct Wanted {
     last: Option<(u32, usize)>,
 }
 
-impl Wanted {
+impl EventFilter {
     /// Creates the set from `--events` and `--categories`.
     pub fn new(events: &[String], categories: &[String]) -> Self {
         let event = |name: &String| (name.clone(), Patterns::new(vec![name.clone()]), false);

@@ -91,12 +91,12 @@ impl<'a> Reader<'a> {
 }
 
 /// Reads a file; `-` is standard input.
-pub fn of_file(path: &Path, wanted: &live::Options, taker: &mut impl Taker) -> Result<Outcome> {
+pub fn read_file(path: &Path, wanted: &live::Options, taker: &mut impl Taker) -> Result<Outcome> {
     let cannot = || format!("cannot open {}", shown(path));
     let mut reader = Reader::new(path, wanted.clone());
     taker.next_input();
     if path.as_os_str() == "-" {
-        return of_bytes(std::io::stdin().lock(), None, reader, taker);
+        return read_bytes(std::io::stdin().lock(), None, reader, taker);
     }
     crate::input::unfinished::before_reading(path);
     let file = File::open(path).with_context(cannot)?;
@@ -107,10 +107,10 @@ pub fn of_file(path: &Path, wanted: &live::Options, taker: &mut impl Taker) -> R
         return Ok(reader.close(taker));
     }
     let size = file.metadata().ok().map(|meta| meta.len());
-    of_bytes(file, size, reader, taker)
+    read_bytes(file, size, reader, taker)
 }
 
-fn of_bytes(
+fn read_bytes(
     mut file: impl Read,
     size: Option<u64>,
     mut reader: Reader<'_>,

@@ -56,11 +56,11 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     let roots = Roots { process: args.process, thread: args.threads };
     let choice = Choice { events: args.events.clone(), roots };
     let (model, outcome) = match open(inputs, args, |text| Ok(convert::to_folded(text, &choice)?), Ok)? {
-        Taken::Model(model, outcome) => match unfreed(inputs, args, &model)? {
+        Contents::Model(model, outcome) => match unfreed(inputs, args, &model)? {
             Some(model) => (model, outcome),
             None => (*model, outcome),
         },
-        Taken::Texts(texts) => {
+        Contents::Texts(texts) => {
             let names: Vec<String> = texts.iter().map(|(path, _)| shown(path)).collect();
             for (path, text) in &texts {
                 refuse_for_folded_text(args, text).with_context(|| shown(path))?;
@@ -103,8 +103,8 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
 pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
     let not_text = || anyhow::anyhow!("not a JFR recording: text has no source lines");
     match open(inputs, args, |_| Err::<(), _>(not_text()), |_| Err(not_text()))? {
-        Taken::Model(model, outcome) => Ok((*model, outcome)),
-        Taken::Texts(_) => Err(not_text()),
+        Contents::Model(model, outcome) => Ok((*model, outcome)),
+        Contents::Texts(_) => Err(not_text()),
     }
 }
 
@@ -131,7 +131,7 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
 }
 
 /// Result of opening inputs.
-enum Taken<T> {
+enum Contents<T> {
     /// Recordings, or selected spans of recordings.
     Model(Box<Model>, Outcome),
     /// Text, converted.
@@ -144,19 +144,19 @@ fn open<T>(
     args: &SelectArgs,
     mut text: impl FnMut(Box<dyn BufRead>) -> Result<T>,
     mut pprof: impl FnMut(Text) -> Result<T>,
-) -> Result<Taken<T>> {
+) -> Result<Contents<T>> {
     if !args.spans.is_empty() || !args.labels.is_empty() {
         let texts = pprof_labels::read(inputs, args)?;
         if !texts.is_empty() {
-            refuse_of_text(args)?;
+            refuse_text_filters(args)?;
             let of = |(path, text): (PathBuf, Text)| -> Result<_> {
                 let text = pprof(text).with_context(|| shown(&path))?;
                 Ok((path, text))
             };
-            return Ok(Taken::Texts(texts.into_iter().map(of).collect::<Result<_>>()?));
+            return Ok(Contents::Texts(texts.into_iter().map(of).collect::<Result<_>>()?));
         }
         let (model, outcome) = spans::read_model(inputs, args)?;
-        return Ok(Taken::Model(Box::new(model), outcome));
+        return Ok(Contents::Model(Box::new(model), outcome));
     }
     let paths = repository::expand(inputs, args.samples.range.last)?;
     let mut recordings = Vec::new();
@@ -184,11 +184,11 @@ fn open<T>(
         bail!("{} is a recording and {} is text; give inputs of one kind", shown(recording), shown(text));
     }
     if !texts.is_empty() {
-        refuse_of_text(args)?;
-        return Ok(Taken::Texts(texts));
+        refuse_text_filters(args)?;
+        return Ok(Contents::Texts(texts));
     }
     let (model, outcome) = load(recordings, load_options(args, &paths)?, args.jobs)?;
-    Ok(Taken::Model(Box::new(model), outcome))
+    Ok(Contents::Model(Box::new(model), outcome))
 }
 
 /// Trees of several events.
@@ -213,21 +213,21 @@ pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[Strin
     let (trees, outcome, model): (Result<Vec<Tree>>, _, _) = match open(inputs, &all, counters, |_| {
         bail!("--measure does not apply to pprof; use `flightline convert`")
     })? {
-        Taken::Model(model, outcome) => {
+        Contents::Model(model, outcome) => {
             let fold = |name: &String| {
                 let options = FoldOptions { events: vec![name.clone()], ..options(&all, what) };
                 Ok(fold::fold(&model, &options)?)
             };
             (names.iter().map(fold).collect(), outcome, Some(*model))
         }
-        Taken::Texts(mut texts) if texts.len() == 1 => {
+        Contents::Texts(mut texts) if texts.len() == 1 => {
             let counters = texts.pop().map_or_else(Vec::new, |(_, counters)| counters);
             let fold = |Counter { text, .. }| {
                 Ok(fold_text(std::iter::once(text), &options(args, what).filter)?.tree)
             };
             (counters.into_iter().map(fold).collect(), Outcome::Whole, None)
         }
-        Taken::Texts(_) => bail!("--measure accepts the output of only one `perf script`"),
+        Contents::Texts(_) => bail!("--measure accepts the output of only one `perf script`"),
     };
     let trees = trees?.into_iter().map(|tree| reshape.tree(tree));
     Ok(Measures { trees: names.iter().cloned().zip(trees).collect(), outcome, model })
@@ -257,7 +257,7 @@ pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<
     let reshape = reshape(args, For::Svg)?;
     let ([over, of], per_sample, outcome) =
         match open(inputs, &both, |text| Ok(convert::counters(text, &names)?), |text| Ok(Err(text)))? {
-            Taken::Model(model, outcome) => {
+            Contents::Model(model, outcome) => {
                 let fold = |name: &str, measure| {
                     let options =
                         FoldOptions { events: vec![name.to_owned()], measure, ..options(&both, For::Svg) };
@@ -267,8 +267,8 @@ pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<
                 let [over_samples, of_samples] = names.map(|name| fold(name, Measure::Samples));
                 ([over?, of?], [over_samples?, of_samples?].map(|tree| Some(tree.total)), outcome)
             }
-            Taken::Texts(texts) => {
-                let ([over, of], samples) = of_texts(texts, names)?;
+            Contents::Texts(texts) => {
+                let ([over, of], samples) = read_texts(texts, names)?;
                 let fold = |text| -> Result<Tree> {
                     Ok(fold_text(std::iter::once(text), &options(args, For::Svg).filter)?.tree)
                 };
@@ -289,7 +289,7 @@ pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<
 }
 
 /// Extracts both counters from one script or from two files; returns the number of samples of each if known.
-fn of_texts(
+fn read_texts(
     mut texts: Vec<(PathBuf, Result<Vec<Counter>, Text>)>,
     names: [&str; 2],
 ) -> Result<([Text; 2], [Option<u64>; 2])> {
@@ -334,7 +334,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn tell(self) -> (Model, Outcome) {
+    fn report(self) -> (Model, Outcome) {
         let outcomes = self.warnings.iter().map(|(path, warnings)| diagnostics::warnings(path, warnings));
         let partial = outcomes.fold(false, |partial, outcome| partial | (outcome == Outcome::Partial));
         (self.model, if partial { Outcome::Partial } else { Outcome::Whole })
@@ -383,18 +383,18 @@ fn load(
     };
     let again: Option<Vec<(&PathBuf, Recording)>> = recordings.iter().map(whole).collect();
     let Some(again) = again.filter(|_| options.events.is_empty()) else {
-        return attempt(recordings, options, jobs).map(Loaded::tell);
+        return attempt(recordings, options, jobs).map(Loaded::report);
     };
     let attempt = |options| {
         let again = again.iter().map(|(path, recording)| (*path, Opened::Whole(recording.clone())));
         attempt(again.collect(), options, jobs)
     };
-    picture::load_first(options, |loaded: &Loaded| &loaded.model, attempt).map(Loaded::tell)
+    picture::load_first(options, |loaded: &Loaded| &loaded.model, attempt).map(Loaded::report)
 }
 
 /// # Errors
 /// Returns an error if an option requires a recording.
-fn refuse_of_text(args: &SelectArgs) -> Result<()> {
+fn refuse_text_filters(args: &SelectArgs) -> Result<()> {
     let asked = [
         ("--only-thread", args.samples.only_thread.is_some()),
         ("--only-process", args.samples.only_process.is_some()),
@@ -534,7 +534,7 @@ pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions>
     let range = &args.samples.range;
     time_range::check(range)?;
     let looked_up = range.bounds().any(|bound| !matches!(bound, Bound::FromStart(_)));
-    let times = if looked_up { Times::of(paths)? } else { None };
+    let times = if looked_up { Times::read(paths)? } else { None };
     let times = times.unwrap_or(Times { first: 0, start: 0, end: i64::MAX });
     let (from, to) = range.moments(times.first, times.end);
     let since_start = |moment: i64| moment.saturating_sub(times.first);

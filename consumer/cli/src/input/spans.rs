@@ -48,7 +48,7 @@ pub fn read(
         }
         options.limits = Limits::STREAM;
         let chosen = Chosen::new(options, samples);
-        return of_stream(&inputs[0], address, token, chosen);
+        return read_stream(&inputs[0], address, token, chosen);
     }
     if let Some((path, _)) = inputs.iter().zip(&streams).find(|(_, stream)| stream.is_some()) {
         bail!("{} is a stream; give it as the only input", shown(path));
@@ -58,7 +58,7 @@ pub fn read(
     let mut chosen = Chosen::new(options, samples);
     let mut outcome = Outcome::Whole;
     for path in &paths {
-        match event_reader::of_file(path, &live::Options::default(), &mut chosen) {
+        match event_reader::read_file(path, &live::Options::default(), &mut chosen) {
             Ok(Outcome::Whole) => {}
             Ok(other) => outcome = other,
             Err(_) if repository::rolled_away(path, inputs) => {}
@@ -66,7 +66,7 @@ pub fn read(
         }
     }
     let found = chosen.spans.finish().with_context(|| diagnostics::all_shown(inputs))?;
-    Ok((told(found), outcome))
+    Ok((report_omissions(found), outcome))
 }
 
 /// Spans of the selected samples.
@@ -102,13 +102,13 @@ impl Taker for Chosen {
     }
 }
 
-fn of_stream(
+fn read_stream(
     path: &Path,
     address: &Address,
     token: Option<&Token>,
     mut chosen: Chosen,
 ) -> Result<(Found, Outcome)> {
-    let signals = Signals::of_user()?;
+    let signals = Signals::from_user()?;
     let name = shown(path);
     let mut stream = Stream::open(address, token).with_context(|| format!("cannot open {name}"))?;
     let mut reader = Reader::new(path, live::Options::default());
@@ -143,11 +143,11 @@ fn of_stream(
     reader.refuse_cut()?;
     let outcome = reader.close(&mut chosen);
     let found = chosen.spans.finish().with_context(|| name)?;
-    Ok((told(found), outcome))
+    Ok((report_omissions(found), outcome))
 }
 
 /// Reports omitted data.
-fn told(found: Found) -> Found {
+fn report_omissions(found: Found) -> Found {
     let Found { profile, counts, inferred_left_out, .. } = &found;
     let told = [
         (

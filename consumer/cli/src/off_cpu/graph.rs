@@ -160,7 +160,7 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
         bail!("--process-title does not apply to off-CPU time; use --process");
     }
     let graph = if args.run_queue { Graph::RunQueue } else { graph };
-    let format = args.format.unwrap_or_else(|| format_of(&args.output));
+    let format = args.format.unwrap_or_else(|| output_format(&args.output));
     if format == Format::Folded && args.format.is_none() {
         output::refuse_picture(
             &args.output,
@@ -173,9 +173,9 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     if tree.total == 0 {
         bail!("no wait passes the filters; see --state, --min, --only-thread, --span, -I and -X");
     }
-    let kept = Kept { of: all, kept: tree.total };
+    let kept = SelectedShare { of: all, kept: tree.total };
     if kept.is_part() {
-        diagnostics::note(format_args!("{} are drawn: {}", kept.of_all(args), kept.share()));
+        diagnostics::note(format_args!("{} are drawn: {}", kept.fraction(args), kept.share()));
     }
     if format == Format::Folded {
         let tree = if args.ns || args.count { tree } else { tree.in_micros() };
@@ -183,7 +183,7 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
         return Ok(outcome);
     }
     let options = PictureOptions {
-        title: format!("{}{}: {}", graph.title(), by_what(args), all_shown(inputs)),
+        title: format!("{}{}: {}", graph.title(), by_text(args), all_shown(inputs)),
         subtitle: Some(subtitle(&kept, &seen, args)),
         inverted: false,
     };
@@ -207,7 +207,7 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
         }
     }
     if format == Format::Png {
-        picture = png::of(&picture)?;
+        picture = png::render(&picture)?;
     }
     output::document(&args.output, &picture)?;
     Ok(outcome)
@@ -230,12 +230,12 @@ struct Read {
 }
 
 /// How much of the weight remains after filtering.
-struct Kept {
+struct SelectedShare {
     of: u64,
     kept: u64,
 }
 
-impl Kept {
+impl SelectedShare {
     fn is_part(&self) -> bool {
         self.kept < self.of
     }
@@ -244,7 +244,7 @@ impl Kept {
         format!("{:.1} %", 100.0 * self.kept as f64 / self.of.max(1) as f64)
     }
 
-    fn of_all(&self, args: &OffCpuArgs) -> String {
+    fn fraction(&self, args: &OffCpuArgs) -> String {
         match args.count {
             true => format!("{} of {} times", self.kept, self.of),
             false => format!("{} of {}", seconds(self.kept), seconds(self.of)),
@@ -254,7 +254,7 @@ impl Kept {
 
 impl OffCpuArgs {
     /// Returns the span options, if any are set.
-    fn of_spans(&self) -> Option<OfSpans> {
+    fn span_options(&self) -> Option<OfSpans> {
         let SelectArgs { spans, labels, .. } = &self.stacks.select;
         let only = Filter { names: spans.clone(), labels: labels.clone(), trace: self.trace };
         (self.by.is_some() || !only.is_all()).then(|| OfSpans { by: self.by.clone(), only })
@@ -277,7 +277,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     (options.per_thread, options.depth) = (args.per_thread, usize::from(args.depth));
     options.names = !select.threads;
     options.at_leaves = args.at_leaves;
-    let of_spans = args.of_spans();
+    let of_spans = args.span_options();
     options.spans = of_spans.clone();
     let mut off_cpu = OffCpu::new(options);
     let wanted = live::Options {
@@ -288,7 +288,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     };
     let mut outcome = Outcome::Whole;
     for path in &repository::expand(inputs, select.samples.range.last)? {
-        match event_reader::of_file(path, &wanted, &mut off_cpu) {
+        match event_reader::read_file(path, &wanted, &mut off_cpu) {
             Ok(Outcome::Whole) => {}
             Ok(other) => outcome = other,
             Err(_) if repository::rolled_away(path, inputs) => {}
@@ -315,7 +315,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
         true => Tree { labels: Vec::new(), nodes: Vec::new(), total: 0, unit: String::new() },
         false => fold::fold(&model, &profile::options(&chosen, For::Text))?,
     };
-    let what = match args.format.unwrap_or_else(|| format_of(&args.output)) {
+    let what = match args.format.unwrap_or_else(|| output_format(&args.output)) {
         Format::Folded => For::Text,
         Format::Html => For::Page,
         Format::Svg | Format::Png => For::Svg,
@@ -345,7 +345,7 @@ fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
     }
     if of.only.is_all() {
         let all = seen.drawn;
-        let kept = Kept { of: all, kept: all - seen.in_no_span.min(all) };
+        let kept = SelectedShare { of: all, kept: all - seen.in_no_span.min(all) };
         diagnostics::note(format_args!(
             "{} of {} are in spans: {}",
             seconds(kept.kept),
@@ -428,9 +428,9 @@ fn seconds(nanos: u64) -> String {
     format!("{:.3} s", nanos as f64 / 1e9)
 }
 
-fn subtitle(kept: &Kept, seen: &Seen, args: &OffCpuArgs) -> String {
+fn subtitle(kept: &SelectedShare, seen: &Seen, args: &OffCpuArgs) -> String {
     let part = match kept.is_part() {
-        true => format!(", {} of all: {}", kept.share(), kept.of_all(args)),
+        true => format!(", {} of all: {}", kept.share(), kept.fraction(args)),
         false => String::new(),
     };
     let lost = if seen.lost > 0 { format!(", {} records lost", seen.lost) } else { String::new() };
@@ -443,7 +443,7 @@ fn subtitle(kept: &Kept, seen: &Seen, args: &OffCpuArgs) -> String {
     format!("{time} of {} {threads} in {window}{each}{part}{lost}", seen.threads)
 }
 
-fn by_what(args: &OffCpuArgs) -> String {
+fn by_text(args: &OffCpuArgs) -> String {
     match &args.by {
         None => String::new(),
         Some(By::Name) => " by span".into(),
@@ -453,7 +453,7 @@ fn by_what(args: &OffCpuArgs) -> String {
     }
 }
 
-fn format_of(path: &Path) -> Format {
+fn output_format(path: &Path) -> Format {
     let is = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
     match () {
         () if is("html") || is("htm") => Format::Html,

@@ -62,7 +62,7 @@ pub fn run(args: &LatencyArgs) -> Result<Outcome> {
     let wanted = live::Options { samples, ..live::Options::default() };
     let mut outcome = Outcome::Whole;
     for path in &paths {
-        match event_reader::of_file(path, &wanted, &mut reading) {
+        match event_reader::read_file(path, &wanted, &mut reading) {
             Ok(Outcome::Whole) => {}
             Ok(other) => outcome = other,
             Err(_) if repository::rolled_away(path, &args.inputs) => {}

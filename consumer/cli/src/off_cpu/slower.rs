@@ -1,6 +1,6 @@
 //! `flightline slower`
 
-mod asked;
+mod absence;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ pub fn run(args: &SlowerArgs) -> Result<Outcome> {
             ..live::Options::default()
         };
         for path in &paths {
-            match event_reader::of_file(path, &wanted, &mut list) {
+            match event_reader::read_file(path, &wanted, &mut list) {
                 Ok(Outcome::Whole) => {}
                 Ok(other) => outcome = other,
                 Err(_) if repository::rolled_away(path, &args.inputs) => {}
@@ -139,7 +139,7 @@ impl Taker for List<'_> {
             Item::ChunkStart(chunk) => {
                 self.start.get_or_insert(chunk.time.epoch_nanos);
             }
-            Item::Loss(loss) if asked::is_of_calls(loss) => {
+            Item::Loss(loss) if absence::is_call_loss(loss) => {
                 self.lost = self.lost.saturating_add(loss.events.unwrap_or(0));
             }
             Item::Sample(sample) if self.failed.is_none() => {
@@ -167,7 +167,7 @@ impl List<'_> {
     fn finish(mut self, paths: &[PathBuf]) -> Result<()> {
         if self.seen == 0 {
             let inputs = all_shown(&self.args.inputs);
-            let Some(why) = asked::why_none(paths, self.lost)? else {
+            let Some(why) = absence::explain_absence(paths, self.lost)? else {
                 bail!(
                     "{inputs} has no reads, writes or similar calls (jdk.FileRead, …); record with -e io, --syscall-io or --block-io"
                 );

@@ -41,7 +41,7 @@ fn with_root_text(svg: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// Returns an error if there is no browser or it fails.
-pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
+pub fn render(svg: &[u8]) -> Result<Vec<u8>> {
     let browser = browser()?;
     let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
     let (source, picture) = (folder.path().join("picture.svg"), folder.path().join("picture.png"));

@@ -284,7 +284,7 @@ fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
         });
     }
     // Fail now rather than after an hour of recording.
-    flame::format_of(picture).map_err(|problem| Error::Unavailable { name: "flame", problem })?;
+    flame::output_format(picture).map_err(|problem| Error::Unavailable { name: "flame", problem })?;
     if args.output.is_some() {
         return Ok(None);
     }

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::Outcome;
 use crate::diagnostics::count;
 use crate::diagnostics::{self, Progress, shown};
-use crate::input::stream::judge::Judge;
+use crate::input::stream::integrity::IntegrityCheck;
 use crate::input::stream::{self, Got, Stream};
 use crate::signals::Signals;
 use file::{Existing, FilePlace, Limits, Rotate};
@@ -137,7 +137,7 @@ struct Collecting<'a> {
     signals: Signals,
     places: Places,
     collector: Collector,
-    judge: Judge,
+    integrity: IntegrityCheck,
     progress: Progress,
     /// Number of streams that delivered data.
     streams: u64,
@@ -145,7 +145,7 @@ struct Collecting<'a> {
 
 /// Collects.
 pub fn run(args: &CollectArgs) -> Result<Outcome> {
-    let signals = Signals::of_user()?;
+    let signals = Signals::from_user()?;
     let Some(address) = stream::address(&args.input)? else {
         bail!(
             "{} is not a stream: give -, a FIFO, unix:PATH or tcp:HOST:PORT; to join files or folders, use `flightline assemble`",
@@ -158,7 +158,7 @@ pub fn run(args: &CollectArgs) -> Result<Outcome> {
         signals,
         places: places(args)?,
         collector: Collector::default(),
-        judge: Judge::default(),
+        integrity: IntegrityCheck::default(),
         progress: Progress::new(None),
         streams: 0,
     };
@@ -167,7 +167,7 @@ pub fn run(args: &CollectArgs) -> Result<Outcome> {
     let closed = collecting.close();
     let ended = ended?;
     closed.with_context(|| cannot(args))?;
-    collecting.tell(ended)
+    collecting.report(ended)
 }
 
 fn cannot(args: &CollectArgs) -> String {
@@ -222,7 +222,7 @@ impl Collecting<'_> {
                         return Ok(ended);
                     }
                     self.collector.cut(&mut self.places).with_context(|| cannot(self.args))?;
-                    self.judge.cut();
+                    self.integrity.cut();
                     if matches!(address, Address::Path(_)) {
                         open = Some(stream);
                     }
@@ -257,7 +257,7 @@ impl Collecting<'_> {
             match got.with_context(|| format!("cannot read {}", shown(&self.args.input)))? {
                 Got::Bytes(bytes) => {
                     let bytes = buffer.get(..bytes).unwrap_or_default();
-                    self.judge.push(bytes);
+                    self.integrity.push(bytes);
                     self.collector.push(bytes, &mut self.places).with_context(|| cannot(self.args))?;
                     self.progress.at(self.collector.report().bytes);
                     if looked.elapsed() < LOOK {
@@ -286,12 +286,12 @@ impl Collecting<'_> {
     }
 
     /// Prints the summary.
-    fn tell(mut self, ended: Ended) -> Result<Outcome> {
+    fn report(mut self, ended: Ended) -> Result<Outcome> {
         self.progress = Progress::none();
         let input = shown(&self.args.input);
         let report = self.collector.report().clone();
         if ended == Ended::Stream {
-            self.judge.cut();
+            self.integrity.cut();
         }
         // A stream that was stopped by the user is not truncated.
         let cut = report.cut - u64::from(ended == Ended::Told && report.cut > 0);
@@ -336,7 +336,7 @@ impl Collecting<'_> {
             diagnostics::warning(format_args!("{} did not fit into the repository", count(refused, "byte")));
         }
         if !self.args.quiet {
-            for lost in self.judge.told() {
+            for lost in self.integrity.messages() {
                 diagnostics::note(format_args!("lost before it was received: {lost}"));
             }
             diagnostics::note(format_args!(
@@ -366,7 +366,7 @@ impl Collecting<'_> {
             "segments": {
                 "verified": report.segments, "wrong": report.segments_wrong, "missing": report.segments_missing,
             },
-            "losses": self.judge.json(),
+            "losses": self.integrity.json(),
             "cut": cut,
             "eventsSalvaged": report.salvaged,
             "bytesLost": report.lost_bytes,

@@ -200,7 +200,7 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         false if counts.samples == 0 => diagnostics::warning("the input has no samples"),
         _ => {}
     }
-    tell_left_out(&counts, &collector);
+    report_left_out(&counts, &collector);
     Ok(outcome)
 }
 
@@ -238,7 +238,7 @@ fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
 }
 
 /// Reports spans that could not be used.
-fn tell_left_out(counts: &Counts, collector: &Collector) {
+fn report_left_out(counts: &Counts, collector: &Collector) {
     let spans = collector.counts();
     if spans.contexts_unused > 0 {
         diagnostics::note(format_args!("{} span references have no sample", spans.contexts_unused));

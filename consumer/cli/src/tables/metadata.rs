@@ -11,7 +11,7 @@ use jfr_format::read::{Filter, Item};
 
 use crate::Outcome;
 use crate::diagnostics::{self, Progress, shown};
-use crate::input::event_filter::Wanted;
+use crate::input::event_filter::EventFilter;
 use crate::input::{self, repository};
 use crate::output;
 
@@ -52,7 +52,7 @@ pub struct MetadataArgs {
 pub fn run(args: MetadataArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
     let mut declarations = Declarations::default();
-    let mut wanted = Wanted::new(&args.events, &args.categories);
+    let mut wanted = EventFilter::new(&args.events, &args.categories);
     let mut outcome = Outcome::Whole;
     for path in &repository::expand(&args.inputs, None)? {
         let mut input = match input::recording(path) {

@@ -15,7 +15,7 @@ use jfr_format::read::{self, Follow, Input, Item, default_jobs};
 use crate::Outcome;
 use crate::args::time_range::{self, RangeArgs, Times};
 use crate::diagnostics::{self, shown};
-use crate::input::event_filter::Wanted;
+use crate::input::event_filter::EventFilter;
 use crate::input::{self, repository};
 use crate::output;
 use crate::output::{Tame, is_stdout, refuse_input};
@@ -118,7 +118,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     };
     let mut session = Session {
         printer: Printer::new(format, options),
-        wanted: Wanted::new(&args.events, &args.categories),
+        wanted: EventFilter::new(&args.events, &args.categories),
         outcome: Outcome::Whole,
         bar: !is_stdout(&args.output) || !io::stdout().is_terminal(),
     };
@@ -157,7 +157,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
 /// Execution of the command.
 struct Session {
     printer: Printer,
-    wanted: Wanted,
+    wanted: EventFilter,
     outcome: Outcome,
     /// A progress bar would not interfere with the output.
     bar: bool,
@@ -200,7 +200,7 @@ impl Session {
             [_] => bail!("--follow does not apply to standard input, which is always read as it arrives"),
             _ => bail!("--follow accepts only one recording"),
         };
-        let signals = Signals::of_user()?;
+        let signals = Signals::from_user()?;
         let interval = Duration::from_millis(args.every);
         let mut follow = Follow::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
         self.printer.select(follow.decoder());
@@ -271,7 +271,7 @@ fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
             "--follow does not accept times before the end, percentages or clock times, because the end is not known"
         );
     }
-    if let Some(times) = Times::of(paths)? {
+    if let Some(times) = Times::read(paths)? {
         let (from, to) = args.range.moments(times.start, times.end);
         (selection.from, selection.to) = (from.map(Bound::Absolute), to.map(Bound::Absolute));
     }

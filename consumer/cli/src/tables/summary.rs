@@ -94,13 +94,13 @@ fn read(parts: &Parts, args: &SummaryArgs, top: usize) -> Result<(Report, Warnin
         let progress = Progress::new(input.size());
         summary::of_stream(&mut input, top, |at| progress.at(at))
     } else {
-        of_files(&recordings, args, top)
+        read_files(&recordings, args, top)
     };
     let (report, warnings) = result.with_context(|| shown(&parts.path))?;
     Ok((report.with_arguments(args.arguments), warnings))
 }
 
-fn of_files(
+fn read_files(
     recordings: &[Recording],
     args: &SummaryArgs,
     top: usize,
@@ -138,7 +138,7 @@ fn sum(several: &[Parts], args: &SummaryArgs) -> Result<Outcome> {
     if recordings.is_empty() {
         bail!("none of the inputs is a JFR recording");
     }
-    let (report, warnings) = of_files(&recordings, args, args.top)?;
+    let (report, warnings) = read_files(&recordings, args, args.top)?;
     let name = PathBuf::from(format!("{} recordings", recordings.len()));
     let damage = diagnostics::warnings(&name, &warnings);
     write(&report.with_arguments(args.arguments), args)?;

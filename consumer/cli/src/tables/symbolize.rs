@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::args::symbol_files::SymbolFileArgs;
 use crate::diagnostics::count;
 use crate::diagnostics::shown;
-use crate::edit::{beside, input, nothing_read, output, report};
+use crate::edit::{input, nothing_read, output, output_next_to, report};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -49,7 +49,7 @@ pub struct SymbolizeArgs {
 pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
     let mut symbolizer = args.files.symbolizer()?;
     let source = input(&args.input)?;
-    let path = args.output.clone().map_or_else(|| beside(&args.input, "symbolized"), Ok)?;
+    let path = args.output.clone().map_or_else(|| output_next_to(&args.input, "symbolized"), Ok)?;
     let done = output(&path, &[&args.input], args.force, |out| {
         let mut name = |place: edit::FrameLocation<'_>| {
             let frames = symbolizer.frames(place.path, place.build_id, place.address);

@@ -87,7 +87,7 @@ enum Cut {
 
 /// Requested views.
 #[derive(Debug, Default)]
-struct Wanted {
+struct Views {
     plans: Vec<Plan>,
     event_types: Vec<String>,
     all_views: bool,
@@ -100,7 +100,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
         return Ok(outcome);
     }
     let name = args.name.as_deref().unwrap_or_default();
-    let wanted = Wanted::of(name);
+    let wanted = Views::parse(name);
     if args.inputs.is_empty() {
         // Without an input, event types cannot be looked up, so an unknown view is an error.
         if let Some(unknown) = wanted.event_types.iter().find(|name| !name.contains('.')) {
@@ -165,12 +165,12 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-impl Wanted {
+impl Views {
     fn is_empty(&self) -> bool {
         self.plans.is_empty() && self.event_types.is_empty() && !self.all_views && !self.all_events
     }
 
-    fn of(names: &str) -> Self {
+    fn parse(names: &str) -> Self {
         let mut wanted = Self::default();
         for name in names.split(',').filter(|name| !name.is_empty()) {
             match (name, view::find(name)) {
@@ -199,7 +199,7 @@ pub fn read(
     // A chunk of a repository is not a recording of its own: times count from the first chunk.
     if paths != inputs
         && (from.is_some() || to.is_some())
-        && let Some(times) = Times::of(&paths)?
+        && let Some(times) = Times::read(&paths)?
     {
         let moments = wanted.moments(times.first, times.end);
         (from, to) = (moments.0.map(Bound::Absolute), moments.1.map(Bound::Absolute));
@@ -219,7 +219,7 @@ pub fn read(
             }
             continue;
         }
-        let end = if needs_end { end_of(path)? } else { i64::MAX };
+        let end = if needs_end { end_time(path)? } else { i64::MAX };
         let mut input = match input::recording(path) {
             Err(_) if repository::rolled_away(path, inputs) => continue,
             input => input?,
@@ -253,7 +253,7 @@ fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
 }
 
 /// Returns the end of a recording in ns since 1970, from its last chunk.
-fn end_of(path: &Path) -> Result<i64> {
+fn end_time(path: &Path) -> Result<i64> {
     if output::is_stdout(path) {
         bail!(
             "times before the end, percentages and clock times need a file; standard input has no known end"
@@ -413,7 +413,7 @@ fn events_for(view: &View, counts: &BTreeMap<String, u64>) -> u64 {
 
 /// Returns the list as a table for programs. Event types of a recording are included, since each can be
 /// viewed too.
-fn table_of(counts: Option<&BTreeMap<String, u64>>) -> Table {
+fn views_table(counts: Option<&BTreeMap<String, u64>>) -> Table {
     let text = |text: &str| Datum::Text(text.into());
     let number = |events: u64| Datum::Int(i64::try_from(events).unwrap_or(i64::MAX), Unit::One);
     let of_view = |view: &View| {
@@ -456,7 +456,7 @@ fn table_of(counts: Option<&BTreeMap<String, u64>>) -> Table {
 /// Lists the views; marks those for which the recording has events.
 fn list(args: &ViewArgs, counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
     if args.json || args.csv {
-        return write(args, &[table_of(counts)]);
+        return write(args, &[views_table(counts)]);
     }
     let (bold, plain) = if coloured() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let widest = view::all().map(|view| view.name.len()).max().unwrap_or(0);

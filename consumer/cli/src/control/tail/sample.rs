@@ -13,9 +13,9 @@ pub fn object(item: &Item, depth: usize) -> Option<Json> {
     match item {
         // The start of a thread is not a sample, although the event may have a stack.
         Item::Sample(sample) if sample.stack.is_none() && sample.kind == Kind::Other => None,
-        Item::Sample(sample) => Some(of_sample(sample, depth)),
-        Item::Loss(loss) => Some(of_loss(loss)),
-        Item::Warning(warning) => Some(of_warning(warning)),
+        Item::Sample(sample) => Some(sample_json(sample, depth)),
+        Item::Loss(loss) => Some(loss_json(loss)),
+        Item::Warning(warning) => Some(warning_json(warning)),
         _ => None,
     }
 }
@@ -25,7 +25,7 @@ pub fn head() -> Json {
     json!({"type": "head", "schema": SCHEMA})
 }
 
-fn of_sample(sample: &Sample, depth: usize) -> Json {
+fn sample_json(sample: &Sample, depth: usize) -> Json {
     let mut object = timed("sample", &sample.time);
     let weight = &sample.weight;
     let more = json!({
@@ -33,22 +33,22 @@ fn of_sample(sample: &Sample, depth: usize) -> Json {
         "kind": sample.kind.name(),
         "variant": sample.variant.as_deref(),
         "durationNanos": sample.duration_nanos,
-        "thread": sample.thread.as_deref().map(of_thread),
+        "thread": sample.thread.as_deref().map(thread_json),
         "processTitle": sample.process_title.as_deref(),
         "state": sample.state.as_deref(),
         "weight": {"samples": weight.samples, "value": weight.value, "unit": weight.unit.name()},
         "span": sample.span_id,
-        "spanContext": sample.span.as_deref().map(of_context),
-        "labels": sample.labels.as_ref().map(of_value),
-        "stack": sample.stack.as_deref().map(|stack| of_stack(stack, depth)),
-        "fields": of_fields(&sample.fields),
+        "spanContext": sample.span.as_deref().map(context_json),
+        "labels": sample.labels.as_ref().map(value_json),
+        "stack": sample.stack.as_deref().map(|stack| stack_json(stack, depth)),
+        "fields": fields_json(&sample.fields),
     });
     add(&mut object, more);
     Json::Object(object)
 }
 
 /// Ids as OpenTelemetry writes them.
-fn of_context(context: &SpanContext) -> Json {
+fn context_json(context: &SpanContext) -> Json {
     let id = |key: SpanKey| Some(format!("{key}")).filter(|_| key.id() != 0);
     json!({
         "traceId": context.trace.is_some().then(|| context.trace.to_string()),
@@ -59,13 +59,13 @@ fn of_context(context: &SpanContext) -> Json {
     })
 }
 
-fn of_loss(loss: &Loss) -> Json {
+fn loss_json(loss: &Loss) -> Json {
     let mut object = timed("loss", &loss.time);
     let more = json!({
         "toldBy": *loss.told_by,
         "cause": *loss.cause,
         "event": loss.event_type.as_deref(),
-        "thread": loss.thread.as_deref().map(of_thread),
+        "thread": loss.thread.as_deref().map(thread_json),
         "events": loss.events,
         "bytes": loss.bytes,
         "cpuNanos": loss.cpu_nanos,
@@ -74,7 +74,7 @@ fn of_loss(loss: &Loss) -> Json {
     Json::Object(object)
 }
 
-fn of_warning(warning: &Warning) -> Json {
+fn warning_json(warning: &Warning) -> Json {
     json!({"type": "warning", "offset": warning.offset, "message": warning.message, "damage": warning.damage})
 }
 
@@ -92,7 +92,7 @@ fn add(object: &mut Map<String, Json>, more: Json) {
     }
 }
 
-fn of_thread(thread: &Thread) -> Json {
+fn thread_json(thread: &Thread) -> Json {
     json!({
         "name": thread.name(),
         "osTid": thread.os_id,
@@ -101,12 +101,12 @@ fn of_thread(thread: &Thread) -> Json {
     })
 }
 
-fn of_stack(stack: &Stack, depth: usize) -> Json {
-    let frames: Vec<Json> = stack.frames.iter().take(depth).map(of_frame).collect();
+fn stack_json(stack: &Stack, depth: usize) -> Json {
+    let frames: Vec<Json> = stack.frames.iter().take(depth).map(frame_json).collect();
     json!({"truncated": stack.truncated || stack.frames.len() > depth, "frames": frames})
 }
 
-fn of_frame(frame: &Frame) -> Json {
+fn frame_json(frame: &Frame) -> Json {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "function": *frame.function,
@@ -117,20 +117,20 @@ fn of_frame(frame: &Frame) -> Json {
     })
 }
 
-fn of_fields(fields: &[(std::sync::Arc<str>, Value)]) -> Json {
-    Json::Object(fields.iter().map(|(name, value)| (name.to_string(), of_value(value))).collect())
+fn fields_json(fields: &[(std::sync::Arc<str>, Value)]) -> Json {
+    Json::Object(fields.iter().map(|(name, value)| (name.to_string(), value_json(value))).collect())
 }
 
-fn of_value(value: &Value) -> Json {
+fn value_json(value: &Value) -> Json {
     match value {
         Value::Boolean(value) => (*value).into(),
         Value::Integer(value) => (*value).into(),
         Value::Real(value) => (*value).into(),
         Value::Text(text) => (**text).into(),
-        Value::Thread(thread) => of_thread(thread),
-        Value::Stack(stack) => of_stack(stack, usize::MAX),
-        Value::List(list) => list.iter().map(of_value).collect(),
-        Value::Struct(fields) => of_fields(fields),
+        Value::Thread(thread) => thread_json(thread),
+        Value::Stack(stack) => stack_json(stack, usize::MAX),
+        Value::List(list) => list.iter().map(value_json).collect(),
+        Value::Struct(fields) => fields_json(fields),
         _ => Json::Null,
     }
 }

@@ -79,7 +79,7 @@ impl Source {
 }
 
 /// Returns the start time of an item, ns since 1970.
-pub(super) fn time_of(item: &Item<'_>) -> Option<i64> {
+pub(super) fn item_time(item: &Item<'_>) -> Option<i64> {
     match item {
         Item::ChunkStart(chunk) => Some(chunk.header.start_nanos),
         Item::Events(batch) => batch.events().next()?.start_nanos(),

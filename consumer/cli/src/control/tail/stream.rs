@@ -126,7 +126,7 @@ fn take(way: &mut Way, tail: &mut Tail, warnings: &mut Warnings, out: &mut dyn W
         }
         Way::Samples(feed, depth) => {
             while let Some(item) = feed.next() {
-                tell(&item, tail);
+                print_item(&item, tail);
                 if let Some(object) = sample::object(&item, *depth) {
                     writeln!(out, "{object}").context("cannot write")?;
                 }
@@ -134,7 +134,7 @@ fn take(way: &mut Way, tail: &mut Tail, warnings: &mut Warnings, out: &mut dyn W
         }
         Way::Hot(feed, hot, _) => {
             while let Some(item) = feed.next() {
-                tell(&item, tail);
+                print_item(&item, tail);
                 if let Item::Sample(sample) = &item {
                     hot.take(sample);
                 }
@@ -144,7 +144,7 @@ fn take(way: &mut Way, tail: &mut Tail, warnings: &mut Warnings, out: &mut dyn W
     Ok(())
 }
 
-fn tell(item: &Item, tail: &mut Tail) {
+fn print_item(item: &Item, tail: &mut Tail) {
     if let Item::Warning(warning) = item {
         diagnostics::warning(format_args!("{}: offset {}: {warning}", shown(&tail.path), warning.offset));
         if warning.damage {

@@ -25,11 +25,11 @@ pub(super) struct Page {
 }
 
 impl Page {
-    fn of_text(events: Vec<Event>) -> Self {
+    fn from_text(events: Vec<Event>) -> Self {
         Self { events, ..Self::default() }
     }
 
-    fn of_recordings(drawn: Vec<Drawn>) -> Self {
+    fn from_recordings(drawn: Vec<Drawn>) -> Self {
         let (mut page, mut types) = (Self::default(), Vec::new());
         for Drawn { event, java, types: of } in drawn {
             page.events.push(event);
@@ -47,7 +47,7 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     let Profile { tree, model, missing, .. } = profile;
     let measures: Vec<Tree> = [tree].into_iter().chain(other).collect();
     let Some(model) = model else {
-        return Ok(Page::of_text(vec![Event {
+        return Ok(Page::from_text(vec![Event {
             name: String::new(),
             subtitle: None,
             measures,
@@ -78,7 +78,7 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
             picture::MOST_OTHER_SAMPLES,
         ));
     }
-    Ok(Page::of_recordings(drawn))
+    Ok(Page::from_recordings(drawn))
 }
 
 /// Draws the offered events, whose samples may not have been loaded yet.
@@ -104,12 +104,12 @@ pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Opti
             let subtitle = Some(format!("{name}: {}", diagnostics::amount(tree.total, &tree.unit)));
             Event { name, subtitle, measures: vec![tree], latency: None }
         };
-        return Ok(Page::of_text(trees.into_iter().map(event).collect()));
+        return Ok(Page::from_text(trees.into_iter().map(event).collect()));
     };
     let select = &args.stacks.select;
     let (options, reshape) = (profile::options(select, For::Page), profile::reshape(select, For::Page)?);
     let drawn = trees.iter().filter_map(|(name, _)| picture::event(model, &options, &reshape, name, &[]));
-    Ok(Page::of_recordings(drawn.collect()))
+    Ok(Page::from_recordings(drawn.collect()))
 }
 
 /// Writes the page.

@@ -15,9 +15,9 @@ use jfr_format::header::{self, ChunkHeader};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::link::Link;
-use super::perform::{last_words, own};
 use super::process::{Process, outside};
+use super::run_executor::{last_words, own};
+use super::service_link::ServiceLink;
 use crate::diagnostics::note;
 
 /// Poll interval for finished chunks.
@@ -32,13 +32,13 @@ const JOINED: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// Records until the process or the link ends.
-pub fn record(process: &Process, rate: f64, link: &Link) {
+pub fn record(process: &Process, rate: f64, link: &ServiceLink) {
     always(process, rate, link);
     link.record_always(false);
 }
 
-fn always(process: &Process, rate: f64, link: &Link) {
-    let folder = match super::scratch::folder() {
+fn always(process: &Process, rate: f64, link: &ServiceLink) {
+    let folder = match super::temp_dir::folder() {
         Ok(folder) => folder,
         Err(error) => {
             return note(format!("cannot create a directory for the continuous recording: {error}"));
@@ -50,8 +50,8 @@ fn always(process: &Process, rate: f64, link: &Link) {
     let mut from_within = true;
     let over = || link.is_over() || !process.is_there();
     while !over() {
-        let place = Place::of(process, link, from_within);
-        if place == Place::None {
+        let place = RecordingMode::choose(process, link, from_within);
+        if place == RecordingMode::None {
             sleep(LOOK);
             continue;
         }
@@ -65,10 +65,11 @@ fn always(process: &Process, rate: f64, link: &Link) {
             // The process called exec and its new program has not joined this recorder. A recorder outside is
             // not affected.
             let was = std::mem::replace(&mut joined, process.is_recorded());
-            let left =
-                place == Place::Best && !joined && (was || began.elapsed() > JOINED && process.waits());
+            let left = place == RecordingMode::Best
+                && !joined
+                && (was || began.elapsed() > JOINED && process.waits());
             match recorder.try_wait() {
-                Ok(None) if over() || left || Place::of(process, link, from_within) != place => {
+                Ok(None) if over() || left || RecordingMode::choose(process, link, from_within) != place => {
                     stop(&mut recorder);
                     break false;
                 }
@@ -78,10 +79,10 @@ fn always(process: &Process, rate: f64, link: &Link) {
         };
         send(folder.path(), link, &mut sent);
         // A run that took the slot at the same moment is not a failure.
-        if !ended || over() || Place::of(process, link, from_within) != place {
+        if !ended || over() || RecordingMode::choose(process, link, from_within) != place {
             continue;
         }
-        if place == Place::Best && process.waits() && outside().is_ok() {
+        if place == RecordingMode::Best && process.waits() && outside().is_ok() {
             from_within = false;
             continue;
         }
@@ -98,7 +99,7 @@ fn always(process: &Process, rate: f64, link: &Link) {
 
 /// How the process is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RecordingMode {
     /// From within, or from outside if it is not in standby.
     Best,
     /// From outside: the slot within is taken or unavailable.
@@ -107,13 +108,13 @@ enum Place {
     None,
 }
 
-impl Place {
-    fn of(process: &Process, link: &Link, from_within: bool) -> Place {
+impl RecordingMode {
+    fn choose(process: &Process, link: &ServiceLink, from_within: bool) -> RecordingMode {
         match link.is_busy() && process.waits() {
-            false if from_within => Place::Best,
-            false => Place::Outside,
-            true if outside().is_ok() => Place::Outside,
-            true => Place::None,
+            false if from_within => RecordingMode::Best,
+            false => RecordingMode::Outside,
+            true if outside().is_ok() => RecordingMode::Outside,
+            true => RecordingMode::None,
         }
     }
 }
@@ -126,7 +127,7 @@ fn stop(recorder: &mut Child) {
 
 const WORDS: &str = "words";
 
-fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Child, String> {
+fn start(process: &Process, rate: f64, folder: &Path, place: RecordingMode) -> Result<Child, String> {
     let said = File::create(folder.join(WORDS));
     let said = said.map_err(|error| format!("cannot store the recorder's messages: {error}"))?;
     let mut command = own()?;
@@ -135,7 +136,7 @@ fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Ch
     if process.alone {
         command.arg("--no-follow");
     }
-    if place == Place::Outside {
+    if place == RecordingMode::Outside {
         command.arg("--outside");
     }
     command.arg("--repository").arg(folder.join("chunks")).args([
@@ -149,7 +150,7 @@ fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Ch
 }
 
 /// Sends finished chunks that the service does not have, oldest first.
-fn send(folder: &Path, link: &Link, sent: &mut HashSet<PathBuf>) {
+fn send(folder: &Path, link: &ServiceLink, sent: &mut HashSet<PathBuf>) {
     let listed = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()

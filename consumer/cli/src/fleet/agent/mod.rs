@@ -13,14 +13,14 @@
 //! ```
 //! The recorded process is not involved: it has no connection and never waits for the service.
 
+mod child_discovery;
+mod command_queue;
 mod continuous;
-mod family;
-mod link;
-mod orders;
-mod perform;
 mod process;
-mod scratch;
-mod work;
+mod run_executor;
+mod run_request;
+mod service_link;
+mod temp_dir;
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -42,9 +42,9 @@ use crate::discovery::targets;
 use crate::fleet::remote::client::Client;
 use crate::record::{EMBEDDED, standby};
 use crate::signals::Signals;
-use family::Family;
-use link::Link;
+use child_discovery::Family;
 use process::Process;
+use service_link::ServiceLink;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -128,7 +128,7 @@ impl AgentArgs {
     }
 
     fn process(&self, pid: u32) -> Result<Process, Error> {
-        Process::of(pid, &self.label, self.interrupt, !self.no_children)
+        Process::read(pid, &self.label, self.interrupt, !self.no_children)
     }
 }
 
@@ -150,13 +150,13 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
 
 fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     let client = Arc::new(Client::new(&args.join, args.token_file.as_deref(), args.ca_file.as_deref())?);
-    scratch::sweep();
+    temp_dir::sweep();
     if args.command.is_empty() {
-        return watch(args, &client, &Signals::of_user()?);
+        return watch(args, &client, &Signals::from_user()?);
     }
     // Start the program before signals are blocked, so that it does not inherit the mask.
     let mut child = start(args)?;
-    let signals = Signals::of_user()?;
+    let signals = Signals::from_user()?;
     // The child exists until it is waited for, even after it has ended; then there is nothing to record.
     let root = child.id();
     let mut crew = Crew::new(args, &client);
@@ -278,14 +278,14 @@ impl<'a> Crew<'a> {
 /// A process and its connection.
 struct Joined {
     process: Arc<Process>,
-    link: Arc<Link>,
+    link: Arc<ServiceLink>,
 }
 
 impl Joined {
     /// Starts the threads. They end with the agent's process, since one may be blocked in a long poll.
     fn new(process: Process, client: &Arc<Client>, continuous: Option<f64>) -> anyhow::Result<Self> {
         let process = Arc::new(process);
-        let link = Arc::new(Link::new(Arc::clone(client), Arc::clone(&process)));
+        let link = Arc::new(ServiceLink::new(Arc::clone(client), Arc::clone(&process)));
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let (talking, working) = (Arc::clone(&link), Arc::clone(&link));
         thread("agent").spawn(move || talking.talk()).context("cannot start a thread")?;

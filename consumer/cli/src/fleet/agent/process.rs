@@ -40,7 +40,7 @@ impl Process {
     ///
     /// # Errors
     /// Returns an error if there is no process with this PID.
-    pub fn of(pid: u32, given: &[(String, String)], interrupt: bool, alone: bool) -> Result<Self, Error> {
+    pub fn read(pid: u32, given: &[(String, String)], interrupt: bool, alone: bool) -> Result<Self, Error> {
         let none = || Error::Unavailable { name: "pid", problem: format!("process {pid} does not exist") };
         let started = started(pid).ok_or_else(none)?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| none())?;
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn process_identity_is_stable_until_exit() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id(), &[("zone".into(), "eu".into())], false, true).unwrap();
+        let process = Process::read(child.id(), &[("zone".into(), "eu".into())], false, true).unwrap();
         assert!(process.is_there());
         let (one, two) = (process.hello(), process.hello());
         assert_eq!((one.key, one.start_time), (two.key, two.start_time));
@@ -223,6 +223,6 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!process.is_there());
-        assert!(Process::of(child.id(), &[], false, true).is_err());
+        assert!(Process::read(child.id(), &[], false, true).is_err());
     }
 }

@@ -186,25 +186,25 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
     match &args.action {
         Action::Targets => {
             let targets: Targets = client.get("/targets")?;
-            args.tell(&targets, || text::targets(&targets))
+            args.print(&targets, || text::targets(&targets))
         }
         Action::Profile(asked) => profile(args, &client, asked),
         Action::Runs { target: Some(target) } => {
             let target = meant(&client, target)?;
             let history: History = client.get(&format!("/targets/{}/runs", target.id))?;
-            args.tell(&history, || text::runs(&history.profiling_list))
+            args.print(&history, || text::runs(&history.profiling_list))
         }
         Action::Runs { target: None } => {
             let runs: Runs = client.get("/runs")?;
-            args.tell(&runs, || text::runs(&runs.runs))
+            args.print(&runs, || text::runs(&runs.runs))
         }
         Action::Run { run } => {
             let run: Run = client.get(&format!("/runs/{}", word(run)?))?;
-            args.tell(&run, || text::runs(std::slice::from_ref(&run)))
+            args.print(&run, || text::runs(std::slice::from_ref(&run)))
         }
         Action::Cancel { run } => {
             let run: Run = client.post(&format!("/runs/{}/cancel", word(run)?), &())?;
-            args.tell(&run, || text::runs(std::slice::from_ref(&run)))
+            args.print(&run, || text::runs(std::slice::from_ref(&run)))
         }
         Action::Get(get) => {
             let format = get.format.or_else(|| get.output.as_ref().and_then(|path| by_name(path)));
@@ -242,7 +242,7 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
 }
 
 impl RemoteArgs {
-    fn tell(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<Outcome> {
+    fn print(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<Outcome> {
         let text = if self.json { serde_json::to_string_pretty(value)? + "\n" } else { text() };
         output::document(std::path::Path::new("-"), text.as_bytes())?;
         Ok(Outcome::Whole)
@@ -290,13 +290,13 @@ fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Ou
         }
         _ => {}
     }
-    args.tell(&Runs { group: None, runs: runs.clone() }, || text::runs(&runs))?;
+    args.print(&Runs { group: None, runs: runs.clone() }, || text::runs(&runs))?;
     Ok(if failed { Outcome::Partial } else { Outcome::Whole })
 }
 
 /// Waits until all runs have ended.
 fn wait(client: &Client, runs: &mut [Run], duration: Duration) -> Result<()> {
-    let progress = Progress::of_seconds(duration.as_secs());
+    let progress = Progress::with_seconds(duration.as_secs());
     loop {
         for run in runs.iter_mut().filter(|run| run.status == Status::Running) {
             let now: Run = client.get(&format!("/runs/{}", run.id))?;

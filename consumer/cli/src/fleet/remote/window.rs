@@ -35,14 +35,14 @@ pub struct WindowArgs {
 }
 
 /// Owner of a window.
-enum Whose {
+enum WindowOwner {
     One(Box<Target>),
     /// All targets with this label: the label and their number.
     Labelled(String, usize),
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct WindowSummary<'a> {
     of: &'a str,
     targets: usize,
     #[serde(flatten)]
@@ -50,24 +50,24 @@ struct Told<'a> {
 }
 
 pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Outcome> {
-    let (whose, bounds) = find(client, &asked.of)?;
+    let (owner, bounds) = find(client, &asked.of)?;
     let format = asked.format.or_else(|| asked.output.as_ref().and_then(|path| by_name(path)));
     let Some(format) = format else {
         if asked.output.is_some() {
             bail!("give --format: html, jfr, folded, pprof or otlp");
         }
-        let targets = if let Whose::Labelled(_, count) = whose { count } else { 1 };
-        let told = Told { of: &asked.of, targets, bounds };
-        return args.tell(&told, || describe(&told));
+        let targets = if let WindowOwner::Labelled(_, count) = owner { count } else { 1 };
+        let summary = WindowSummary { of: &asked.of, targets, bounds };
+        return args.print(&summary, || describe(&summary));
     };
     let (from, to) = interval(bounds, &asked.range)?;
     let event = asked.event.as_deref().map(word).transpose()?;
     let event = event.map_or(String::new(), |event| format!("&event={event}"));
-    let path = match &whose {
-        Whose::One(target) => {
+    let path = match &owner {
+        WindowOwner::One(target) => {
             format!("/targets/{}/window/files/{}?from={from}&to={to}{event}", target.id, format.name())
         }
-        Whose::Labelled(label, _) => {
+        WindowOwner::Labelled(label, _) => {
             let label = escaped(label);
             format!("/window/files/{}?label={label}&from={from}&to={to}{event}", format.name())
         }
@@ -82,16 +82,16 @@ pub fn side(client: &Client, text: &str) -> Result<String> {
         bail!("{} has no interval; give TARGET@FROM..TO, such as cart@-5m.. or version=1.2@..", plain(text));
     };
     let bound = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
-    let (whose, bounds) = find(client, of)?;
+    let (owner, bounds) = find(client, of)?;
     let range = RangeArgs { from: bound(from)?, to: bound(to)?, last: None };
     let (from, to) = interval(bounds, &range)?;
-    Ok(match whose {
-        Whose::One(target) => format!("window:{}:{from}:{to}", target.id),
-        Whose::Labelled(label, _) => format!("windows:{}:{from}:{to}", escaped(&label)),
+    Ok(match owner {
+        WindowOwner::One(target) => format!("window:{}:{from}:{to}", target.id),
+        WindowOwner::Labelled(label, _) => format!("windows:{}:{from}:{to}", escaped(&label)),
     })
 }
 
-fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
+fn find(client: &Client, of: &str) -> Result<(WindowOwner, Bounds)> {
     let Some((key, value)) = of.split_once('=').filter(|(key, _)| !key.is_empty()) else {
         let target = meant(client, of)?;
         let Some(bounds) = target.continuous else {
@@ -100,7 +100,7 @@ fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
                 plain(of)
             );
         };
-        return Ok((Whose::One(Box::new(target)), bounds));
+        return Ok((WindowOwner::One(Box::new(target)), bounds));
     };
     let Targets { targets, .. } = client.get("/targets")?;
     let with = |target: &&Target| target.labels.get(key).is_some_and(|has| has == value);
@@ -113,7 +113,7 @@ fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
     let Some(bounds) = together else {
         bail!("no target with the label {} has a continuous profile", plain(of));
     };
-    Ok((Whose::Labelled(of.to_owned(), kept.len()), bounds))
+    Ok((WindowOwner::Labelled(of.to_owned(), kept.len()), bounds))
 }
 
 /// Returns the interval in UTC ms, end exclusive.
@@ -128,18 +128,18 @@ fn interval(bounds: Bounds, range: &RangeArgs) -> Result<(i64, i64)> {
     Ok((from, to))
 }
 
-fn describe(told: &Told<'_>) -> String {
+fn describe(summary: &WindowSummary<'_>) -> String {
     let mut text = String::new();
-    let seconds = (told.bounds.to - told.bounds.from) / 1000;
+    let seconds = (summary.bounds.to - summary.bounds.from) / 1000;
     let _ = writeln!(
         text,
         "{}: {} {}, {} to {} UTC ms ({seconds} s), {}",
-        plain(told.of),
-        told.targets,
-        if told.targets == 1 { "target" } else { "targets" },
-        told.bounds.from,
-        told.bounds.to,
-        bytes(told.bounds.bytes)
+        plain(summary.of),
+        summary.targets,
+        if summary.targets == 1 { "target" } else { "targets" },
+        summary.bounds.from,
+        summary.bounds.to,
+        bytes(summary.bounds.bytes)
     );
     text
 }

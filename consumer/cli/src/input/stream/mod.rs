@@ -1,6 +1,6 @@
 //! Streams as input: standard input, a FIFO, a Unix socket, TCP.
 
-pub mod judge;
+pub mod integrity;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};

@@ -229,7 +229,7 @@ impl FilePlace {
         }
         // Write a checkpoint before the header that refers to it, and the header before events that need its
         // constants.
-        let checkpoint = kind_of(bytes) == Some(u64::from(CHECKPOINT_EVENT.0));
+        let checkpoint = type_id(bytes) == Some(u64::from(CHECKPOINT_EVENT.0));
         let bytes = followed(bytes, self.len - end)?;
         let (gate, behind) = bytes.split_at(GATE.min(bytes.len()));
         self.file.write_all_at(behind, at + gate.len() as u64)?;
@@ -331,7 +331,7 @@ fn followed(events: &[u8], len: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Returns the type of the first event.
-fn kind_of(bytes: &[u8]) -> Option<u64> {
+fn type_id(bytes: &[u8]) -> Option<u64> {
     let mut at = 0;
     varint::get(bytes, &mut at).ok()?;
     varint::get(bytes, &mut at).ok()

@@ -20,7 +20,7 @@ pub(super) fn followed(args: &ExportArgs) -> Result<Option<(Address, Signals)>> 
         [only] => stream::address(only)?,
         _ => None,
     };
-    address.map(|address| Ok((address, Signals::of_user()?))).transpose()
+    address.map(|address| Ok((address, Signals::from_user()?))).transpose()
 }
 
 /// Passes the items of a stream to `each`, and `None` whenever it has caught up, at least every `often`.

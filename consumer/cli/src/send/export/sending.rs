@@ -11,7 +11,7 @@ use flightline_export::{Collector, Counts, Inferring, otlp};
 use flightline_recorder::stream::Address;
 
 use super::following::{follow, followed};
-use super::{ExportArgs, read, tell_left_out};
+use super::{ExportArgs, read, report_left_out};
 use crate::Outcome;
 use crate::diagnostics::{self, shown};
 use crate::signals::Signals;
@@ -83,7 +83,7 @@ impl Sending {
         let Ok(()) = otlp::trace_parts(&batch, most, |body, count| hand_over(Signal::Traces, body, count));
     }
 
-    fn tell(&self) {
+    fn report(&self) {
         self.sender.messages().iter().for_each(diagnostics::warning);
     }
 }
@@ -126,7 +126,7 @@ pub(super) fn run(args: &ExportArgs, target: &Target, collector: Collector) -> R
             sending.take(item);
             if sending.collector.len() >= MANY {
                 sending.cut(false);
-                sending.tell();
+                sending.report();
             }
             Ok(())
         })?,
@@ -147,7 +147,7 @@ fn stream(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
     let mut due = Instant::now() + args.every;
     follow(args, address, signals, args.every.min(Duration::from_secs(1)), |item| {
         let Some(item) = item else {
-            sending.tell();
+            sending.report();
             return Ok(());
         };
         let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
@@ -189,7 +189,7 @@ fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome
              {retries} retries"
         )),
     }
-    tell_left_out(&counts, &collector);
+    report_left_out(&counts, &collector);
     let beyond = rows.map_or(0, |rows| rows.beyond());
     if beyond > 0 {
         diagnostics::warning(format_args!(

@@ -151,7 +151,7 @@ fn view(args: &AnnotateArgs, function: Annotated, symbolizer: &mut Symbolizer) -
     };
     let source = match &declarations[..] {
         _ if function.lines.is_empty() => None,
-        _ if function.is_java => Source::of_class(&function.class, &args.source_path),
+        _ if function.is_java => Source::find_class(&function.class, &args.source_path),
         [one] => Source::find(&one.file, &args.source_path),
         // The lines belong to several files.
         _ => None,

@@ -27,7 +27,7 @@ impl Source {
     }
 
     /// Reads the source file of a Java class below one of `dirs`, by package and outermost class.
-    pub(super) fn of_class(class: &str, dirs: &[PathBuf]) -> Option<Source> {
+    pub(super) fn find_class(class: &str, dirs: &[PathBuf]) -> Option<Source> {
         let (package, name) = class.rsplit_once('.').unwrap_or(("", class));
         // A name may begin with a dollar.
         let end = name
@@ -126,7 +126,7 @@ mod tests {
             ("org.y.Other", None),
             ("", None),
         ] {
-            let found = Source::of_class(class, &dirs).map(|source| source.path);
+            let found = Source::find_class(class, &dirs).map(|source| source.path);
             assert_eq!(found, file.map(|file| dir.path().join("org/x").join(file)), "{class}");
         }
     }

@@ -14,9 +14,9 @@ use serde_json::Value;
 use ureq::SendBody;
 use ureq::http::Method;
 
-use super::orders::Orders;
+use super::command_queue::CommandQueue;
 use super::process::{Condition, Process};
-use super::work::is_id;
+use super::run_request::is_id;
 use crate::diagnostics::note;
 use crate::fleet::remote::client::{Client, Refused};
 
@@ -38,7 +38,7 @@ const SLOWEST: u64 = 64 << 10;
 const LEAST_WAIT: Duration = Duration::from_millis(200);
 
 /// Connection of one process.
-pub struct Link {
+pub struct ServiceLink {
     client: Arc<Client>,
     process: Arc<Process>,
     state: Mutex<State>,
@@ -53,7 +53,7 @@ struct State {
     forgotten: bool,
     /// State of the process at registration.
     was: Option<Condition>,
-    orders: Orders,
+    orders: CommandQueue,
     /// The continuous recording is running and ends separately.
     always: bool,
     /// How the process ended.
@@ -66,7 +66,7 @@ struct State {
     away: bool,
 }
 
-impl Link {
+impl ServiceLink {
     /// Creates the connection without contacting the service.
     pub fn new(client: Arc<Client>, process: Arc<Process>) -> Self {
         Self { client, process, state: Mutex::default(), changed: Condvar::new() }
@@ -133,7 +133,7 @@ impl Link {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            super::perform::perform(&work, self, &self.process, &running);
+            super::run_executor::perform(&work, self, &self.process, &running);
             self.state().orders.done();
             self.changed.notify_all();
         }
@@ -176,7 +176,7 @@ impl Link {
         Ok(welcome)
     }
 
-    fn ask(&self, welcome: &Welcome) -> Result<Asked, Refused> {
+    fn ask(&self, welcome: &Welcome) -> Result<CommandList, Refused> {
         let after = self.state().orders.heard();
         let path = format!("/agents/{}/commands?after={after}", welcome.target);
         // Without commands, the service answers within a heartbeat.
@@ -188,7 +188,7 @@ impl Link {
 
     /// Reports a run's progress. Returns false if the service does not want it.
     pub fn report(&self, run: &str, progress: &Progress) -> bool {
-        self.told(&format!("runs/{run}"), Method::POST, NEWS, || Ok((json(progress), 0)))
+        self.send(&format!("runs/{run}"), Method::POST, NEWS, || Ok((json(progress), 0)))
     }
 
     /// Uploads a recording. `open` may be called again for retries.
@@ -203,7 +203,7 @@ impl Link {
         let ended = state.ended.clone().unwrap_or_default();
         drop(state);
         let query = format!("message={}&ended={}", escaped(message), escaped(&ended));
-        self.told(&format!("runs/{run}/recording?{query}"), Method::PUT, OFFERED, || {
+        self.send(&format!("runs/{run}/recording?{query}"), Method::PUT, OFFERED, || {
             let file = open()?;
             let length = file.metadata()?.len();
             Ok((SendBody::from_owned_reader(file.take(length)), length))
@@ -251,7 +251,7 @@ impl Link {
     }
 
     /// Sends a request until it is accepted, rejected or obsolete.
-    fn told(
+    fn send(
         &self,
         what: &str,
         method: Method,
@@ -345,7 +345,7 @@ impl Link {
 
 /// Commands, possibly unknown ones from a newer service.
 #[derive(Deserialize)]
-struct Asked {
+struct CommandList {
     commands: Vec<Value>,
 }
 

@@ -21,7 +21,7 @@ const NAMES: [&str; 3] = ["io", "syscall-io", "block-io"];
 const MOST: usize = 6;
 
 /// Returns true if calls or requests were lost.
-pub fn is_of_calls(loss: &Loss) -> bool {
+pub fn is_call_loss(loss: &Loss) -> bool {
     let named = |of: &str| {
         NAMES.contains(&of) || of.starts_with("kernel-io: ") || EVENTS.iter().any(|(name, ..)| *name == of)
     };
@@ -30,16 +30,16 @@ pub fn is_of_calls(loss: &Loss) -> bool {
 
 /// Returns why there are no calls although they were recorded; `None` if the recordings do not show that they
 /// were.
-pub fn why_none(paths: &[PathBuf], lost: u64) -> Result<Option<String>> {
-    let mut asked = Asked::default();
+pub fn explain_absence(paths: &[PathBuf], lost: u64) -> Result<Option<String>> {
+    let mut calls = RecordedCalls::default();
     // Standard input cannot be read again.
     for path in paths.iter().filter(|path| !output::is_stdout(path)) {
         let wanted = live::Options { samples: vec![String::new()], ..live::Options::default() };
-        event_reader::of_file(path, &wanted, &mut asked)?;
-        asked.declared = asked.declared || declares(path)?;
+        event_reader::read_file(path, &wanted, &mut calls)?;
+        calls.declared = calls.declared || declares(path)?;
     }
-    let said = asked.declared || asked.shorter > 0 || !asked.options.is_empty();
-    Ok(said.then(|| asked.told(lost)))
+    let said = calls.declared || calls.shorter > 0 || !calls.options.is_empty();
+    Ok(said.then(|| calls.explanation(lost)))
 }
 
 /// Returns true if the recording declares types of calls.
@@ -58,7 +58,7 @@ fn declares(path: &Path) -> Result<bool> {
 
 /// Settings and counters of recordings that contain no calls.
 #[derive(Default)]
-struct Asked {
+struct RecordedCalls {
     /// The event types are declared.
     declared: bool,
     /// Options by which they were recorded.
@@ -69,7 +69,7 @@ struct Asked {
     shorter: u64,
 }
 
-impl Taker for Asked {
+impl Taker for RecordedCalls {
     fn take(&mut self, item: &Item, _feed: &Feed) {
         let Item::Other(event) = item else { return };
         match &*event.event {
@@ -90,7 +90,7 @@ fn text<'a>(event: &'a Event, name: &str) -> &'a str {
     }
 }
 
-impl Asked {
+impl RecordedCalls {
     fn setting(&mut self, name: &str, value: &str) {
         let (option, least) = match name {
             "syscallIo" => ("--syscall-io=", value),
@@ -113,7 +113,7 @@ impl Asked {
         });
     }
 
-    fn told(&self, lost: u64) -> String {
+    fn explanation(&self, lost: u64) -> String {
         let by: Vec<&str> = self.options.iter().map(String::as_str).collect();
         let by =
             if by.is_empty() { String::new() } else { format!(" ({})", diagnostics::plain(&by.join(", "))) };
@@ -136,22 +136,22 @@ mod tests {
 
     #[test]
     fn no_slow_calls_message_lists_options_and_shorter_calls() {
-        let mut asked = Asked::default();
+        let mut calls = RecordedCalls::default();
         for (name, value) in [("syscallIo", "10ms"), ("blockIo", "0ns"), ("engines", "cpu@99hz"), ("x", "y")]
         {
-            asked.setting(name, value);
+            calls.setting(name, value);
         }
         assert_eq!(
-            asked.told(0),
+            calls.explanation(0),
             "they were enabled (--block-io, --syscall-io=10ms), but none exceeded the threshold"
         );
-        asked.shorter = 7;
-        assert!(asked.told(3).ends_with(
+        calls.shorter = 7;
+        assert!(calls.explanation(3).ends_with(
             "none exceeded the threshold, 7 were shorter; 3 were lost, `flightline summary` lists the causes"
         ));
-        let mut asked = Asked::default();
-        asked.setting("engines", "cpu@99hz,io@5ms");
-        assert!(asked.told(0).contains("(-e io@5ms)"));
-        assert_eq!(Asked::default().told(0), "they were enabled, but there were none");
+        let mut calls = RecordedCalls::default();
+        calls.setting("engines", "cpu@99hz,io@5ms");
+        assert!(calls.explanation(0).contains("(-e io@5ms)"));
+        assert_eq!(RecordedCalls::default().explanation(0), "they were enabled, but there were none");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use flightline_service::wire::{Command, Numbered};
 use serde_json::Value;
 
-use super::work::{Work, is_id};
+use super::run_request::{RunRequest, is_id};
 
 /// Number of run ids remembered to avoid executing a run twice: a restarted service numbers its commands from
 /// one again.
@@ -56,15 +56,15 @@ pub type Refusal = (String, String);
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub struct Orders {
+pub struct CommandQueue {
     heard: u64,
     known: VecDeque<String>,
-    line: VecDeque<(Work, Running)>,
+    line: VecDeque<(RunRequest, Running)>,
     current: Option<Running>,
     over: bool,
 }
 
-impl Orders {
+impl CommandQueue {
     /// Number of the last command received.
     pub fn heard(&self) -> u64 {
         self.heard
@@ -100,7 +100,7 @@ impl Orders {
                     self.known.pop_front();
                 }
                 self.known.push_back(run.clone());
-                let work = Work { run, mode, duration, interval, engines };
+                let work = RunRequest { run, mode, duration, interval, engines };
                 let refused = match work.check() {
                     Ok(()) => self.no_room(),
                     Err(why) => Some(why),
@@ -137,7 +137,7 @@ impl Orders {
     }
 
     /// Returns the next run if none is in progress.
-    pub fn next(&mut self) -> Option<(Work, Running)> {
+    pub fn next(&mut self) -> Option<(RunRequest, Running)> {
         if self.current.is_some() {
             return None;
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn invalid_command_is_rejected_and_later_command_runs() {
-        let mut orders = Orders::default();
+        let mut orders = CommandQueue::default();
         let later = [
             json!({"number": 1, "command": "start", "run": "a", "mode": "HEAP", "duration": 1}),
             json!({"number": 2, "command": "fly", "run": "a"}),
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn repeated_command_number_or_run_is_ignored() {
-        let mut orders = Orders::default();
+        let mut orders = CommandQueue::default();
         assert_eq!(orders.take(start(1, "a")), None);
         let (work, a) = orders.next().unwrap();
         assert_eq!((work.run.as_str(), orders.heard()), ("a", 1));
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn stop_affects_only_named_run() {
-        let mut orders = Orders::default();
+        let mut orders = CommandQueue::default();
         orders.take(start(1, "a"));
         let (_, a) = orders.next().unwrap();
         orders.take(stop(2, "another"));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn queued_run_can_be_stopped() {
-        let mut orders = Orders::default();
+        let mut orders = CommandQueue::default();
         orders.take(start(1, "a"));
         orders.next().unwrap().1.recorded();
         assert_eq!(orders.take(start(2, "b")), None, "the first is on its way to the service");
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn second_run_is_rejected_while_one_records() {
-        let mut orders = Orders::default();
+        let mut orders = CommandQueue::default();
         orders.take(start(1, "a"));
         let sentence = Some(("b".to_owned(), "The agent is still recording run a.".to_owned()));
         assert_eq!(orders.take(start(2, "b")), sentence, "not begun yet");
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn no_run_is_accepted_after_process_end() {
-        let mut orders = Orders::default();
+        let mut orders = CommandQueue::default();
         orders.take(start(1, "a"));
         let (_, a) = orders.next().unwrap();
         orders.end(false);
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn remembered_run_count_is_bounded() {
-        let mut orders = Orders::default();
+        let mut orders = CommandQueue::default();
         for number in 1..=10_000 {
             orders.take(start(number, &format!("run-{number}")));
         }

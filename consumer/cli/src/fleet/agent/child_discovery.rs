@@ -17,7 +17,7 @@ impl Family {
     /// descendants, which are recorded already.
     pub fn grown(&mut self, roots: &[u32]) -> Vec<u32> {
         let processes = processes();
-        let taken = taken(&processes);
+        let taken = other_agents_pids(&processes);
         let now = descendants(&processes, roots, &taken);
         let mut grown: Vec<u32> =
             now.iter().filter(|process| self.seen.contains(process)).map(|process| process.0).collect();
@@ -28,15 +28,15 @@ impl Family {
 }
 
 /// Returns processes that belong to other agents.
-fn taken(processes: &HashMap<u32, Entry>) -> HashSet<u32> {
+fn other_agents_pids(processes: &HashMap<u32, Entry>) -> HashSet<u32> {
     let own = std::process::id();
     let others = processes.iter().filter(|(pid, entry)| entry.name == RECORDER && **pid != own);
     let words = others.filter_map(|(pid, _)| fs::read(format!("/proc/{pid}/cmdline")).ok());
-    words.flat_map(|words| of_agent(&words)).collect()
+    words.flat_map(|words| agent_pids(&words)).collect()
 }
 
 /// Returns the PIDs after `--pid` on an agent's command line.
-fn of_agent(words: &[u8]) -> Vec<u32> {
+fn agent_pids(words: &[u8]) -> Vec<u32> {
     let words: Vec<&str> =
         words.split(|b| *b == 0).filter_map(|word| std::str::from_utf8(word).ok()).collect();
     if words.get(1) != Some(&"agent") {
@@ -59,9 +59,9 @@ mod tests {
 
     #[test]
     fn agent_command_line_is_parsed_into_pids() {
-        assert_eq!(of_agent(b"/bin/flightline\0agent\0--pid\x0042\0-p\x0043\0"), [42, 43]);
-        assert_eq!(of_agent(b"flightline\0agent\0--\0x\0--pid\x0042\0"), [0_u32; 0]);
-        assert_eq!(of_agent(b"flightline\0record\0--pid\x0042\0"), [0_u32; 0]);
+        assert_eq!(agent_pids(b"/bin/flightline\0agent\0--pid\x0042\0-p\x0043\0"), [42, 43]);
+        assert_eq!(agent_pids(b"flightline\0agent\0--\0x\0--pid\x0042\0"), [0_u32; 0]);
+        assert_eq!(agent_pids(b"flightline\0record\0--pid\x0042\0"), [0_u32; 0]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ const MOST_ENGINES: usize = 16;
 
 /// A run request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct RunRequest {
     /// The run's id.
     pub run: String,
     /// Mode.
@@ -34,7 +34,7 @@ pub fn is_id(text: &str) -> bool {
     (1..=LONGEST_WORD).contains(&text.len()) && text.bytes().all(plain)
 }
 
-impl Work {
+impl RunRequest {
     /// Returns the events as for `record -e`.
     pub fn events(&self) -> Vec<String> {
         let (first, second) = match self.mode {
@@ -95,9 +95,9 @@ impl Work {
 mod tests {
     use super::*;
 
-    fn work(mode: Mode, interval: Option<&str>, engines: &[&str]) -> Work {
+    fn work(mode: Mode, interval: Option<&str>, engines: &[&str]) -> RunRequest {
         let engines = engines.iter().map(|engine| (*engine).to_owned()).collect();
-        Work { run: "r".into(), mode, duration: 1, interval: interval.map(str::to_owned), engines }
+        RunRequest { run: "r".into(), mode, duration: 1, interval: interval.map(str::to_owned), engines }
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         assert!(work(Mode::OffCpu, Some("1ms"), &[]).check().is_err());
         assert!(work(Mode::Cpu, None, &["alloc"; 17]).check().is_err());
         for duration in [0, LONGEST + 1, u64::MAX] {
-            assert!(Work { duration, ..work(Mode::Cpu, None, &[]) }.check().is_err());
+            assert!(RunRequest { duration, ..work(Mode::Cpu, None, &[]) }.check().is_err());
         }
         // Even without the check it would remain an option value.
         assert_eq!(work(Mode::Wall, Some("-o/x"), &["-h"]).options(), ["--event=wall@-o/x", "--event=-h"]);

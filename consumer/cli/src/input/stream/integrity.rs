@@ -40,7 +40,7 @@ pub struct Amount {
 }
 
 /// Decodes a stream to find losses and damage, in addition to its main use.
-pub struct Judge {
+pub struct IntegrityCheck {
     decoder: Decoder,
     /// Losses by kind.
     pub losses: BTreeMap<Loss, Amount>,
@@ -48,7 +48,7 @@ pub struct Judge {
     pub warnings: Warnings,
 }
 
-impl Default for Judge {
+impl Default for IntegrityCheck {
     fn default() -> Self {
         Self { decoder: decoder(), losses: BTreeMap::new(), warnings: Warnings::default() }
     }
@@ -60,7 +60,7 @@ fn decoder() -> Decoder {
     decoder
 }
 
-impl Judge {
+impl IntegrityCheck {
     /// Processes more bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.decoder.push(Bytes::copy_from_slice(bytes));
@@ -96,7 +96,7 @@ impl Judge {
     }
 
     /// Formats the losses by cause: `12 events of jdk.ExecutionSample (reader behind)`.
-    pub fn told(&self) -> Vec<String> {
+    pub fn messages(&self) -> Vec<String> {
         let mut causes: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
         for (loss, amount) in self.losses.iter().filter(|(_, amount)| amount.events > 0) {
             causes.entry(&loss.cause).or_default().push((&loss.of, amount.events));
@@ -174,11 +174,11 @@ mod tests {
 
     #[test]
     fn zero_losses_are_not_reported() {
-        let mut judge = Judge::default();
+        let mut integrity = IntegrityCheck::default();
         let mut lose = |told_by: &str, cause: &str, of: &str, events, bytes| {
             let loss = Loss { told_by: told_by.into(), cause: cause.into(), of: of.into() };
-            judge.losses.insert(loss, Amount { events, cpu: 0, bytes });
-            judge.told()
+            integrity.losses.insert(loss, Amount { events, cpu: 0, bytes });
+            integrity.messages()
         };
         assert!(lose("jdk.DataLoss", "data loss", "", 0, 0).is_empty());
         assert_eq!(lose("jdk.DataLoss", "data loss", "", 0, 700), ["700 bytes"]);

@@ -15,10 +15,10 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::link::Link;
-use super::orders::Running;
+use super::command_queue::Running;
 use super::process::{Process, outside, started};
-use super::work::Work;
+use super::run_request::RunRequest;
+use super::service_link::ServiceLink;
 
 /// Time beyond the duration for a recorder to complete its file.
 const COMPLETING: Duration = Duration::from_secs(60);
@@ -36,9 +36,9 @@ const LONGEST_WORDS: u64 = 16 << 10;
 const FILE: &str = "run.jfr";
 
 /// Records and delivers, or reports the failure.
-pub fn perform(work: &Work, link: &Link, process: &Process, running: &Running) {
+pub fn perform(work: &RunRequest, link: &ServiceLink, process: &Process, running: &Running) {
     let run = Run { work, link, process, running };
-    let recorded = super::scratch::folder();
+    let recorded = super::temp_dir::folder();
     let recorded = recorded.map_err(|error| format!("cannot create a directory for the recording: {error}"));
     let recorded = recorded.and_then(|folder| run.record(folder.path()).map(|message| (folder, message)));
     running.recorded();
@@ -54,8 +54,8 @@ pub fn perform(work: &Work, link: &Link, process: &Process, running: &Running) {
 }
 
 struct Run<'a> {
-    work: &'a Work,
-    link: &'a Link,
+    work: &'a RunRequest,
+    link: &'a ServiceLink,
     process: &'a Process,
     running: &'a Running,
 }
