@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use flightline_consumer::amount::{amount, bytes};
+pub use flightline_consumer::format::{amount, bytes, count};
 use flightline_consumer::warnings::Warnings;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -79,11 +79,6 @@ pub fn all_shown(paths: &[PathBuf]) -> String {
 pub fn file_names(paths: &[PathBuf]) -> String {
     let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
     paths.iter().map(name).collect::<Vec<_>>().join(", ")
-}
-
-/// `1 event`, `2 events`.
-pub fn count(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// A progress bar on a terminal, otherwise nothing.

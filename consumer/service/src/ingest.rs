@@ -31,7 +31,7 @@ use std::fmt;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use flightline_consumer::amount;
+use flightline_consumer::format;
 
 pub use contexts::Contexts;
 #[cfg(feature = "fuzzing")]
@@ -87,7 +87,7 @@ impl Error {
     fn too_large(what: &str, most: usize) -> Self {
         Self::TooLarge(format!(
             "{what} has more than {}; send profiles more often, or raise the limit.",
-            amount::bytes(most as u64)
+            format::bytes(most as u64)
         ))
     }
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
-use flightline_consumer::amount;
 use flightline_consumer::difference::{self, By, Change, Difference, Limits, Row, SIGMAS, Scale};
 use flightline_consumer::fold;
+use flightline_consumer::format;
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self as picture, DifferenceOptions};
 use flightline_consumer::tree::Tree;
@@ -273,7 +273,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
             );
         }
     }
-    let decimals = |side: &Profile| amount::decimals(&side.tree.unit).1;
+    let decimals = |side: &Profile| format::decimals(&side.tree.unit).1;
     let most = decimals(&before).max(decimals(&after));
     for side in [&mut before, &mut after] {
         side.tree.scale_to(most);

@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use flightline_consumer::amount;
 use flightline_consumer::convert::{self, Choice, Counter, Roots, Text};
 use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded::{self, Folded};
+use flightline_consumer::format;
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::missing::{self, Missing};
 use flightline_consumer::model::Model;
@@ -451,8 +451,8 @@ fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Folde
         bail!("the inputs have different units, which cannot be added: {}", units.join(", "));
     };
     if let Some(unit) = unit.take() {
-        let (_, decimals) = amount::decimals(&folded.tree.unit);
-        let unit = amount::with_decimals(&unit, decimals);
+        let (_, decimals) = format::decimals(&folded.tree.unit);
+        let unit = format::with_decimals(&unit, decimals);
         [Some(&mut folded.tree), folded.before.as_mut()]
             .into_iter()
             .flatten()

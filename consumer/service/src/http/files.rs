@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::range::{Whole, answer};
 use super::{App, PathParams, QueryParams, apart, nothing};
 use crate::api_error::ApiError;
-use crate::clock::{spoken, stamp};
+use crate::clock::{self, stamp};
 use crate::render::{self, Format, Outcome, RenderOptions, Side, Source};
 use crate::wire::{Run, Target};
 
@@ -143,7 +143,7 @@ async fn interval(
     let format = Format::named(format).ok_or_else(nothing)?;
     let options = RenderOptions {
         event: event.filter(|event| !event.is_empty()),
-        title: format!("{of}, {}", spoken(from, to)),
+        title: format!("{of}, {}", clock::interval(from, to)),
         from_ms: Some(from),
         to_ms: Some(to),
         ..RenderOptions::default()
@@ -186,7 +186,7 @@ struct Compared {
 
 impl Compared {
     fn part(recordings: Vec<Source>, of: &str, from: i64, to: i64) -> Self {
-        let title = format!("{of}, {}", spoken(from, to));
+        let title = format!("{of}, {}", clock::interval(from, to));
         Self { recordings, range: Some((from, to)), title, event: None }
     }
 

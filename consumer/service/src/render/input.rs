@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use flightline_consumer::amount;
+use flightline_consumer::format;
 use flightline_consumer::live::{self, Feed, Item};
 use jfr_format::edit;
 use jfr_format::header::{ChunkHeader, LEN};
@@ -40,8 +40,8 @@ impl<'a> Inputs<'a> {
         if bytes > most {
             return Err(Error::TooLarge(format!(
                 "The recordings have {}, but flame graphs are limited to {}; choose a shorter interval, or download the JFR files.",
-                amount::bytes(bytes),
-                amount::bytes(most)
+                format::bytes(bytes),
+                format::bytes(most)
             )));
         }
         Ok(Self { sources })

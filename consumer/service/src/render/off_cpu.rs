@@ -4,11 +4,11 @@ use std::io::Write;
 
 use flightline_consumer::fold::{self, FoldOptions, Measure};
 use flightline_consumer::folded as text;
+use flightline_consumer::format::duration;
 use flightline_consumer::latency::Summary;
 use flightline_consumer::live;
 use flightline_consumer::off_cpu::{Drawn, Graph, OffCpu, Options, Seen};
 use flightline_consumer::render::{PictureOptions, html};
-use flightline_consumer::spans::trace::duration;
 use flightline_consumer::tree::Tree;
 
 use super::input::{Inputs, Range};

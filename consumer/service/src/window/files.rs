@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use flightline_consumer::amount;
+use flightline_consumer::format;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
@@ -237,8 +237,8 @@ impl Window {
         if bytes > self.limits.bytes || self.limits.chunks == 0 {
             return Err(Error::TooLarge(format!(
                 "A chunk of {} exceeds the limit per target of {}; send shorter chunks, or raise --window-size.",
-                amount::bytes(bytes),
-                amount::bytes(self.limits.bytes)
+                format::bytes(bytes),
+                format::bytes(self.limits.bytes)
             )));
         }
         self.trim(bytes, 1, now)?;

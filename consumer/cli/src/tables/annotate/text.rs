@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use flightline_consumer::amount::amount;
+use flightline_consumer::format::amount;
 
 use super::machine::Machine;
 use super::{Report, View};

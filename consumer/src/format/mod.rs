@@ -1,11 +1,11 @@
-//! Formats weights for people.
+//! Formats weights, sizes, times and shares for people.
 //!
 //! Weights are integers. Fractional weights are counted in tenths, hundredths and so on, and the unit
 //! names the divisor: 250 `samples/1000` are 0.25 samples.
 
-use std::io::{self, Write};
+pub mod time;
 
-use crate::spans::trace::duration;
+use std::io::{self, Write};
 
 /// Splits a unit into the quantity that is counted and the number of decimals of its weights.
 pub fn decimals(unit: &str) -> (&str, u32) {
@@ -63,6 +63,34 @@ pub fn bytes(bytes: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+/// Formats a duration for people: 950 ns, 12.3 µs, 4.56 ms, 7.89 s.
+pub fn duration(nanos: i64) -> String {
+    let size = nanos.unsigned_abs() as f64;
+    let (value, unit) = match nanos.unsigned_abs() {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (size / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (size / 1e6, "ms"),
+        _ => (size / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{}{value:.digits$} {unit}", if nanos < 0 { "-" } else { "" })
+}
+
+/// Formats a time in seconds with milliseconds: 12.345 s.
+pub fn seconds(nanos: u64) -> String {
+    format!("{:.3} s", nanos as f64 / 1e9)
+}
+
+/// Formats a share of a whole: 12.3 %.
+pub fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+/// Formats a number of things: `1 event`, `2 events`.
+pub fn count(number: u64, name: &str) -> String {
+    if number == 1 { format!("1 {name}") } else { format!("{number} {name}s") }
 }
 
 #[cfg(test)]
