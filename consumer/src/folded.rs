@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
-use crate::amount;
 use crate::error::Error;
+use crate::format;
 use crate::model::FrameKind;
 use crate::tree::{Builder, Label, LabelId, NONE as ROOT, Tree};
 
@@ -19,7 +19,7 @@ const BLOCK: usize = 64 << 10;
 /// `out` cannot be written.
 pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
     let names: Vec<String> = tree.labels.iter().map(|l| clean(&l.text)).collect();
-    let (_, decimals) = amount::decimals(&tree.unit);
+    let (_, decimals) = format::decimals(&tree.unit);
     let mut text: Vec<u8> = Vec::with_capacity(2 * BLOCK);
     let mut stacks = tree.stacks();
     while let Some((path, weight)) = stacks.next() {
@@ -35,7 +35,7 @@ pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
             }
         }
         text.push(b' ');
-        amount::write_decimal(weight, decimals, &mut text).map_err(Error::Write)?;
+        format::write_decimal(weight, decimals, &mut text).map_err(Error::Write)?;
         text.push(b'\n');
     }
     out.write_all(&text).map_err(Error::Write)?;
@@ -140,7 +140,7 @@ pub fn read_chosen(
     let decimals = after.decimals.max(before.decimals);
     let finish = |mut reader: Reader| {
         reader.scale_to(decimals);
-        reader.builder.finish(amount::with_decimals("samples", decimals))
+        reader.builder.finish(format::with_decimals("samples", decimals))
     };
     Ok(Folded { tree: finish(after), before: differential.then(|| finish(before)), skipped })
 }

@@ -10,13 +10,13 @@
 
 #![deny(unsafe_code)] // but for live/asynchronous.rs
 
-pub mod amount;
 pub mod convert;
 pub mod cut;
 pub mod difference;
 pub mod error;
 pub mod fold;
 pub mod folded;
+pub mod format;
 pub mod latency;
 pub mod live;
 pub mod load;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use crate::amount::{amount, bytes};
 use crate::fold::{self, FoldOptions};
+use crate::format::{amount, bytes};
 use crate::load::VARIED;
 use crate::load::losses::{CPU_TIME_LOST, DATA_LOSS, EVENT_LOSS, SAMPLE_LOSS, STREAM_LOSS};
 use crate::model::{Losses, Lost, Model, Unit, Weight};

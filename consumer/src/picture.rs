@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::amount::amount;
 use crate::convert::Track;
 use crate::error::Error;
 use crate::fold::{self, FoldOptions, Measure, Types};
+use crate::format::amount;
+use crate::format::time;
 use crate::live;
 use crate::load::{LoadOptions, VARIED};
 use crate::missing::{self, Missing};
 use crate::model::{ASLEEP, EXECUTION_SAMPLE, Jvm, Model, SampleKey, Unit};
-use crate::print::clock;
 use crate::render::html::Event;
 use crate::render::java::{self, Java};
 use crate::render::times::{Moments, Times};
@@ -234,7 +234,7 @@ pub fn headline(
     if let Some((start, end)) = interval.or(model.range_nanos) {
         let length = end.saturating_sub(start);
         // Seconds are precise enough.
-        let mut range = clock::iso(start.saturating_sub(start.rem_euclid(1_000_000_000)));
+        let mut range = time::iso(start.saturating_sub(start.rem_euclid(1_000_000_000)));
         if let Some(length) = u64::try_from(length).ok().filter(|&length| length > 0) {
             range.push_str(&format!(", {}", amount(length, "ns")));
         }

@@ -292,8 +292,8 @@ impl Report<'_> {
 fn measure(value: f64, unit: &str) -> String {
     match unit {
         "%" => format!("{:.1} %", value * 100.0),
-        "B/s" => format!("{}/s", crate::amount::bytes(value.max(0.0) as u64)),
-        "s" => crate::amount::amount((value * NANOS).max(0.0) as u64, "ns"),
+        "B/s" => format!("{}/s", crate::format::bytes(value.max(0.0) as u64)),
+        "s" => crate::format::amount((value * NANOS).max(0.0) as u64, "ns"),
         "s/s" => format!("{value:.2} s per second"),
         _ => format!("{value:.1}{unit}"),
     }

@@ -4,6 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::civil::Date;
+use jiff::tz::Offset;
+
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
@@ -179,11 +182,9 @@ fn date(text: &str) -> Option<i64> {
         }
     };
     let time = clock(time)?;
-    if !(1..=12).contains(&month) || !(1..=length(year, month)).contains(&day) {
-        return None;
-    }
-    let seconds = days(year, month, day) * 86_400 - offset;
-    i64::try_from(i128::from(seconds) * i128::from(SECOND) + i128::from(time)).ok()
+    let day = Date::new(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?).ok()?;
+    let midnight = Offset::UTC.to_timestamp(day.at(0, 0, 0, 0)).ok()?.as_second();
+    i64::try_from(i128::from(midnight - offset) * i128::from(SECOND) + i128::from(time)).ok()
 }
 
 /// Parses `21:44` or `21:44:22.5` into nanoseconds after midnight.
@@ -209,24 +210,6 @@ fn three(text: &str, between: char, widths: [usize; 3]) -> Option<[i64; 3]> {
 
 fn two(text: &str, most: i64) -> Option<i64> {
     digits(text).filter(|&n| text.len() == 2 && n <= most)
-}
-
-fn length(year: i64, month: i64) -> i64 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Returns the days since 1970-01-01.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let before = |year: i64| {
-        let y = year - 1;
-        y * 365 + y / 4 - y / 100 + y / 400
-    };
-    before(year) - before(1970) + (1..month).map(|m| length(year, m)).sum::<i64>() + day - 1
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
-use crate::amount;
+use crate::format;
 use crate::model::FrameKind;
 
 /// The label of a box.
@@ -87,11 +87,11 @@ struct Growing {
 pub const NONE: u32 = u32::MAX;
 
 impl Tree {
-    /// Scales the weights to at least this many decimals; see [`crate::amount::decimals`].
+    /// Scales the weights to at least this many decimals; see [`crate::format::decimals`].
     pub fn scale_to(&mut self, decimals: u32) {
-        let (base, own) = amount::decimals(&self.unit);
+        let (base, own) = format::decimals(&self.unit);
         let Some(more) = decimals.checked_sub(own).filter(|&more| more > 0) else { return };
-        let unit = amount::with_decimals(base, decimals);
+        let unit = format::with_decimals(base, decimals);
         let factor = 10u64.saturating_pow(more);
         for node in &mut self.nodes {
             (node.own, node.total) = (node.own.saturating_mul(factor), node.total.saturating_mul(factor));

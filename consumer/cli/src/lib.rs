@@ -5,74 +5,22 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "service")]
-mod agent;
-mod annotate;
 mod args;
-mod assemble;
-mod attach;
-mod collect;
-mod convert;
-mod ctl;
-mod cut;
-mod diff;
-mod disassemble;
-mod drain;
-mod dump;
-mod dump_policy;
+mod command;
+mod control;
+mod diagnostics;
+mod discovery;
+mod draw;
 mod edit;
-#[cfg(feature = "export")]
-mod export;
-mod flame;
-mod fold;
-mod help;
+mod fleet;
 mod input;
-mod items;
-mod labelled;
-mod latency;
-mod list;
-mod man;
-mod metadata;
 mod off_cpu;
-mod off_cpu_graph;
 mod output;
-mod png;
-mod print;
-mod processes;
-mod range;
 mod record;
-mod recover;
-mod redact;
-mod relay;
-#[cfg(feature = "service")]
-mod remote;
-mod repair;
-mod report;
-mod repositories;
-mod repository;
-mod scrub;
-mod select;
-#[cfg(feature = "service")]
-mod serve;
+mod send;
 mod signals;
-mod slower;
 mod spans;
-mod stacks;
-mod status;
-mod store;
-mod stream;
-mod stream_args;
-mod summary;
-mod svg;
-mod symbol_files;
-mod symbolize;
-mod tail;
-mod talk;
-mod targets;
-mod tracks;
-mod unknown;
-mod view;
-mod wanted;
+mod tables;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -81,7 +29,19 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use flightline_consumer::off_cpu::Graph;
 
-use args::{Cli, Command};
+use command::{Cli, Command, man, suggestion};
+use control::{ctl, dump, recover, repositories, tail};
+use draw::{convert, diff, flame, fold};
+use edit::{assemble, cut, disassemble, repair, scrub};
+use fleet::store;
+#[cfg(feature = "service")]
+use fleet::{agent, remote, serve};
+use off_cpu::{graph, latency, slower};
+use record::{drain, list};
+#[cfg(feature = "export")]
+use send::export;
+use send::{collect, relay};
+use tables::{annotate, metadata, print, report, summary, symbolize, view};
 
 /// How a command ended, unless with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +63,7 @@ fn is_subcommand(word: &OsStr) -> bool {
 
 /// Runs the command with the arguments of this process, and returns its exit status.
 pub fn main() -> ExitCode {
-    if let Some(status) = store::flame_of_store() {
+    if let Some(status) = store::store_flame() {
         return status;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
@@ -112,13 +72,13 @@ pub fn main() -> ExitCode {
         && Path::new(file).exists()
         && !is_subcommand(file)
     {
-        talk::note(
+        diagnostics::note(
             "printing the summary; draw a flame graph with `flightline flame FILE`, list tables with \
              `flightline view --list FILE`",
         );
         words.insert(1, "summary".into());
     }
-    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| unknown::exit(error));
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| suggestion::exit(error));
     let outcome = match cli.command {
         Command::Record(args) => return record::run(&args),
         Command::Ctl(args) => return ctl::run(&args),
@@ -131,11 +91,11 @@ pub fn main() -> ExitCode {
             flame::run(&args)
         }
         Command::Annotate(args) => annotate::run(&args),
-        Command::Offcpu(args) => off_cpu_graph::run(&args, Graph::OffCpu),
-        Command::Wakeup(args) => off_cpu_graph::run(&args, Graph::Wakeup),
-        Command::Offwake(args) => off_cpu_graph::run(&args, Graph::OffWake),
-        Command::Threadtime(args) => off_cpu_graph::run(&args, Graph::Time),
-        Command::Chain(args) => off_cpu_graph::run(&args, Graph::Chain),
+        Command::Offcpu(args) => graph::run(&args, Graph::OffCpu),
+        Command::Wakeup(args) => graph::run(&args, Graph::Wakeup),
+        Command::Offwake(args) => graph::run(&args, Graph::OffWake),
+        Command::Threadtime(args) => graph::run(&args, Graph::Time),
+        Command::Chain(args) => graph::run(&args, Graph::Chain),
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Slower(args) => slower::run(&args),
@@ -184,7 +144,7 @@ pub fn main() -> ExitCode {
         // The reader of the output has closed it.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            talk::error(&error);
+            diagnostics::error(&error);
             ExitCode::FAILURE
         }
     }

@@ -16,7 +16,7 @@ pub struct Signals(SignalFd);
 impl Signals {
     /// Catches SIGINT and SIGTERM, even if ignored, as shells do for background jobs, and SIGHUP unless
     /// ignored. Call this before other threads exist.
-    pub fn of_user() -> Result<Self> {
+    pub fn from_user() -> Result<Self> {
         let hangup = (!is_ignored(Signal::SIGHUP)).then_some(Signal::SIGHUP);
         Self::catch([Signal::SIGINT, Signal::SIGTERM].into_iter().chain(hangup))
     }

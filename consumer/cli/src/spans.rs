@@ -1,7 +1,6 @@
 //! `flightline spans`
 
 mod json;
-mod read;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -21,15 +20,18 @@ use flightline_consumer::render::trace::TraceView;
 use flightline_consumer::render::{self, PictureOptions, html, svg};
 use flightline_consumer::spans::report::{self, By, Extremes, Filter};
 use flightline_consumer::spans::trace::{Line, MOST_LINES, lines};
-use flightline_consumer::spans::{Found, Profile, TraceId};
+use flightline_consumer::spans::{Found, Inference, Options, Profile, TraceId};
 use flightline_consumer::tree::Tree;
+use flightline_recorder::stream::Token;
 use regex::Regex;
 
-use crate::select::SelectArgs;
-use crate::stacks::For;
-use crate::talk::all_shown;
-use crate::{Outcome, help, output, stacks};
-pub use read::read_model;
+use crate::Outcome;
+use crate::args::help;
+use crate::args::selection::SelectArgs;
+use crate::diagnostics::all_shown;
+use crate::input::profile::{self, For};
+use crate::input::spans;
+use crate::output;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -112,6 +114,21 @@ pub fn by(text: &str) -> Result<By, String> {
     }
 }
 
+/// Reads all inputs.
+fn read(args: &SpansArgs) -> Result<(Found, Outcome)> {
+    let inference = args
+        .inferred
+        .then(|| Inference { min_duration: i64::try_from(args.min_duration.as_nanos()).unwrap_or(i64::MAX) });
+    let options = Options {
+        inference,
+        exclude: args.not_inferred.clone(),
+        trace: args.pictured(),
+        ..Options::default()
+    };
+    let token = Token::find(args.token_file.as_deref())?;
+    spans::read(&args.inputs, &args.select.samples, options, token.as_ref())
+}
+
 /// Prints a summary by span.
 pub fn run(args: &SpansArgs) -> Result<Outcome> {
     if let Some(output) = &args.output {
@@ -124,7 +141,7 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
             bail!("--json and `-o -` cannot both go to standard output; give a file with -o");
         }
     }
-    let (found, outcome) = read::read(args)?;
+    let (found, outcome) = read(args)?;
     let filter =
         Filter { names: args.select.spans.clone(), labels: args.select.labels.clone(), trace: args.trace };
     check(&args.inputs, &found.profile, &filter)?;
@@ -180,7 +197,7 @@ impl SpansArgs {
     }
 
     /// Returns the purpose of the flame graph.
-    fn what(&self) -> For {
+    fn purpose(&self) -> For {
         match &self.output {
             Some(path) if is_page(path) => For::Page,
             Some(path) if is_svg(path) => For::Svg,
@@ -280,14 +297,14 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
 fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
     let mut events = args.select.events.clone();
     // Slow spans are best explained by wall-clock time.
-    let has_wall = |model: &Model| fold::fold(model, &of_events(args, &["wall".to_owned()])).is_ok();
+    let has_wall = |model: &Model| fold::fold(model, &event_options(args, &["wall".to_owned()])).is_ok();
     if events.is_empty() && models.iter().any(has_wall) {
         events.push("wall".into());
     }
-    let reshape = stacks::reshape(&args.select, args.what())?;
+    let reshape = profile::reshape(&args.select, args.purpose())?;
     let [before, after] = models
         .each_ref()
-        .map(|model| fold::fold(model, &of_events(args, &events)).map(|tree| reshape.tree(tree)));
+        .map(|model| fold::fold(model, &event_options(args, &events)).map(|tree| reshape.tree(tree)));
     let empty = |tree: &Tree| Tree { nodes: Vec::new(), total: 0, ..tree.clone() };
     Ok(match (before, after) {
         (Err(Error::NoSuchEvent { .. }), Ok(after)) => [empty(&after), after],
@@ -299,18 +316,18 @@ fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
     })
 }
 
-fn of_events(args: &SpansArgs, events: &[String]) -> FoldOptions {
+fn event_options(args: &SpansArgs, events: &[String]) -> FoldOptions {
     // Samples were selected when they were read.
     FoldOptions {
         events: events.to_vec(),
         filter: SampleFilter::default(),
-        ..stacks::options(&args.select, args.what())
+        ..profile::options(&args.select, args.purpose())
     }
 }
 
 fn tree(args: &SpansArgs, model: &Model) -> Result<Tree> {
-    let tree = fold::fold(model, &of_events(args, &args.select.events))?;
-    Ok(stacks::reshape(&args.select, args.what())?.tree(tree))
+    let tree = fold::fold(model, &event_options(args, &args.select.events))?;
+    Ok(profile::reshape(&args.select, args.purpose())?.tree(tree))
 }
 
 /// Writes the flame graph, if requested.
@@ -321,11 +338,11 @@ fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<
         None => filter.is_all(),
     });
     let tree = tree(args, &model)?;
-    let selected = of_events(args, &args.select.events);
+    let selected = event_options(args, &args.select.events);
     let subtitle = picture::headline(&model, &selected, &[&tree], None, None, &[]);
     let options = PictureOptions { title: title.to_owned(), subtitle: Some(subtitle), inverted: false };
     let mut picture = Vec::new();
-    match args.what() {
+    match args.purpose() {
         For::Page => html::write(&tree, &options, &mut picture),
         For::Svg => svg::write(&tree, &args.svg(&options), &mut picture),
         For::Tool | For::Text | For::Comparison => folded::write(&tree, &mut picture),

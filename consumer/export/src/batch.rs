@@ -124,13 +124,13 @@ impl Batch {
     }
 
     /// Adds a span that the recording reports.
-    pub(crate) fn told(&mut self, span: &spans::Span, thread: Option<&Thread>) {
+    pub(crate) fn add_span(&mut self, span: &spans::Span, thread: Option<&Thread>) {
         remember(&mut self.names, span.key, span.name.clone());
-        self.span(Span::told(span, thread));
+        self.span(Span::new(span, thread));
     }
 
     /// Sets the endpoint of a local root span.
-    pub(crate) fn endpoint_of(&mut self, root: SpanKey, name: Arc<str>) {
+    pub(crate) fn set_endpoint(&mut self, root: SpanKey, name: Arc<str>) {
         remember(&mut self.endpoints, root, name);
     }
 

@@ -84,7 +84,7 @@ impl Collector {
     /// Processes an item.
     pub fn take(&mut self, item: &Item) {
         if let Some(told) = self.listener.take(item) {
-            self.told(told);
+            self.add(told);
         }
         match item {
             Item::Sample(sample) => self.sample(sample),
@@ -133,7 +133,7 @@ impl Collector {
         let Self { joiner, batch, open, .. } = self;
         let mut open: Vec<_> = open.drain().map(|(_, told)| told).collect();
         open.sort_by_key(|(span, _)| (span.start, span.key));
-        open.iter().for_each(|(span, thread)| batch.told(span, thread.as_deref()));
+        open.iter().for_each(|(span, thread)| batch.add_span(span, thread.as_deref()));
         joiner.finish(&mut |part| batch.observe(&part), &mut |_| {});
         self.cut()
     }
@@ -145,10 +145,10 @@ impl Collector {
     }
 
     fn undoubted(&mut self) {
-        self.listener.undoubted().into_iter().for_each(|told| self.told(told));
+        self.listener.undoubted().into_iter().for_each(|told| self.add(told));
     }
 
-    fn told(&mut self, told: Told) {
+    fn add(&mut self, told: Told) {
         let Self { joiner, batch, open, .. } = self;
         match told {
             Told::Context(thread, time, context) => {
@@ -165,15 +165,15 @@ impl Collector {
                     open.insert(span.key, (span, thread));
                 } else {
                     open.remove(&span.key);
-                    batch.told(&span, thread.as_deref());
+                    batch.add_span(&span, thread.as_deref());
                 }
             }
             Told::Interval(thread, span) => {
                 let number = joiner.number(&thread);
                 let span = joiner.interval(number, span);
-                batch.told(&span, Some(&*thread));
+                batch.add_span(&span, Some(&*thread));
             }
-            Told::Endpoint(root, name) => batch.endpoint_of(root, name),
+            Told::Endpoint(root, name) => batch.set_endpoint(root, name),
             Told::Watermark(time) => {
                 joiner.watermark(time);
                 self.advance();
@@ -248,7 +248,7 @@ mod tests {
         for told in
             [span(1, 10, true), span(2, 10, true), span(1, 20, true), span(1, 30, false), span(2, 40, true)]
         {
-            collector.told(Told::Span(None, told));
+            collector.add(Told::Span(None, told));
         }
         let given = |batch: &Batch| -> Vec<(u64, i64)> {
             batch.spans.iter().map(|span| (span.span_id, span.end)).collect()

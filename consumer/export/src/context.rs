@@ -53,7 +53,7 @@ pub struct Link {
 
 impl Span {
     /// Converts a span of a recording that ended on this thread.
-    pub(crate) fn told(span: &spans::Span, thread: Option<&Thread>) -> Self {
+    pub(crate) fn new(span: &spans::Span, thread: Option<&Thread>) -> Self {
         Self {
             trace_id: span.trace.0,
             span_id: span.key.id(),

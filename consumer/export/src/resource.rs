@@ -50,7 +50,7 @@ impl Resources {
     }
 
     /// Returns the resource for a thread's group: `name (pid)` in recordings of Flightline.
-    pub(crate) fn of(&self, group: Option<&str>) -> Resource {
+    pub(crate) fn get(&self, group: Option<&str>) -> Resource {
         let process = group.and_then(process);
         // In a recording of one process, samples without a known thread belong to that process.
         let labels = match process {
@@ -127,12 +127,12 @@ mod tests {
             }
         };
         let mut resources = Resources::default();
-        assert_eq!(name(resources.of(None)), "unknown_service");
-        assert_eq!(name(resources.of(Some("redis-server (7)"))), "redis-server");
+        assert_eq!(name(resources.get(None)), "unknown_service");
+        assert_eq!(name(resources.get(Some("redis-server (7)"))), "redis-server");
         resources.by_pid.insert(7, [("service.name".to_owned(), "cache".to_owned())].into());
-        assert_eq!(name(resources.of(Some("redis-server (7)"))), "cache");
-        assert_eq!(name(resources.of(Some("other (8)"))), "other");
+        assert_eq!(name(resources.get(Some("redis-server (7)"))), "cache");
+        assert_eq!(name(resources.get(Some("other (8)"))), "other");
         resources.given.insert("service.name".into(), "mine".into());
-        assert_eq!(name(resources.of(Some("redis-server (7)"))), "mine");
+        assert_eq!(name(resources.get(Some("redis-server (7)"))), "mine");
     }
 }

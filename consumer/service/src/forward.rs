@@ -2,12 +2,12 @@
 //! profiles.
 //!
 //! ```text
-//! window, run ─► offer ─► Queue (bounded, counts drops) ─► thread: made ─► Sender (retries) ─► receiver
+//! window, run ─► offer ─► Queue (bounded, counts drops) ─► thread: payload ─► Sender (retries) ─► receiver
 //! ```
 //! Producers never wait for a receiver. Recordings that other profilers pushed are not forwarded, so that two
 //! services cannot forward them to each other in a loop.
 
-mod made;
+mod payload;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,7 @@ impl Kind {
 
 /// A receiver.
 #[derive(Clone)]
-pub struct To {
+pub struct Destination {
     /// Type of the receiver.
     pub kind: Kind,
     /// Its address.
@@ -55,7 +55,7 @@ pub struct To {
     pub most: u64,
 }
 
-impl To {
+impl Destination {
     /// Retries after 1 to 30 s, for at most a minute.
     pub fn new(kind: Kind, target: send::Target, headers: Vec<(String, String)>) -> Self {
         let settings = send::Settings {
@@ -70,7 +70,7 @@ impl To {
     }
 }
 
-impl fmt::Debug for To {
+impl fmt::Debug for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Do not print the headers: they contain secrets.
         write!(f, "{} {}", self.kind.name(), self.target)
@@ -88,7 +88,7 @@ impl Forward {
     ///
     /// # Errors
     /// Returns an error if an address or header is invalid, or a thread cannot be started.
-    pub fn new(to: &[To], log: &Log) -> io::Result<Self> {
+    pub fn new(to: &[Destination], log: &Log) -> io::Result<Self> {
         let queues = to.iter().map(|to| Queue::new(to, log)).collect::<io::Result<_>>()?;
         Ok(Self { queues })
     }

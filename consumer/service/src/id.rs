@@ -21,7 +21,7 @@ fn hex(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// Returns an error if the kernel has no random numbers.
-pub fn of_run(utc: i64) -> std::io::Result<String> {
+pub fn new_run(utc: i64) -> std::io::Result<String> {
     Ok(format!("{:013}-{}", utc.max(0), hex(&random::<8>()?)))
 }
 
@@ -45,7 +45,7 @@ pub fn secret() -> std::io::Result<String> {
 
 /// Creates the id of a target: its name for people, its PID, and a hash of its key (FNV-1a), so that an agent
 /// that rejoins after a restart of the service finds its history.
-pub fn of_target(name: &str, pid: u32, key: &str) -> String {
+pub fn target(name: &str, pid: u32, key: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     let name: String = name.chars().map(plain).take(40).collect();
     let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn runs_started_at_same_time_have_different_ids() {
         let ids: std::collections::HashSet<String> =
-            (0..1000).map(|_| of_run(1_700_000_000_000).unwrap()).collect();
+            (0..1000).map(|_| new_run(1_700_000_000_000).unwrap()).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| is_run(id)));
     }
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn target_id_is_stable_across_restarts() {
         assert_eq!(
-            of_target("nginx: worker", 7, "host/boot/7/99"),
-            of_target("nginx: worker", 7, "host/boot/7/99")
+            target("nginx: worker", 7, "host/boot/7/99"),
+            target("nginx: worker", 7, "host/boot/7/99")
         );
-        assert_ne!(of_target("nginx", 7, "host/boot/7/99"), of_target("nginx", 7, "host/boot/7/98"));
-        assert!(of_target("../../etc", 7, "k").starts_with("______etc-7-"));
+        assert_ne!(target("nginx", 7, "host/boot/7/99"), target("nginx", 7, "host/boot/7/98"));
+        assert!(target("../../etc", 7, "k").starts_with("______etc-7-"));
     }
 }

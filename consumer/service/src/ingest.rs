@@ -2,10 +2,10 @@
 //! or disk.
 //!
 //! ```text
-//! POST /ingest?name=app{k=v}&format=jfr ────────────────► ingest ─────────────────────────┐
-//! POST /ingest?…&format=pprof|folded ───────────────────► ingest ─► Making ─► written ────┤
-//! POST /push.v1.PusherService/Push (pprof) ─────────────► pushed ─► Making ─► written ────┼─► name, labels, recording
-//! POST /v1development/profiles (OTLP), for each resource ► otlp ───► Making ─► written ────┘
+//! POST /ingest?name=app{k=v}&format=jfr ────────────────► ingest ─────────────────────────────────────┐
+//! POST /ingest?…&format=pprof|folded ───────────────────► ingest ─► profile_builder ─► jfr_writer ────┤
+//! POST /push.v1.PusherService/Push (pprof) ─────────────► pusher ─► profile_builder ─► jfr_writer ────┼─► name, labels, recording
+//! POST /v1development/profiles (OTLP), for each resource ► otlp ───► profile_builder ─► jfr_writer ────┘
 //! recording ─► push ─► query and body for Pyroscope's /ingest
 //! ```
 //! Bodies may be malicious, so decompression is limited. A decoded protobuf message takes up to 60 times its
@@ -17,27 +17,27 @@
 mod body;
 mod contexts;
 mod folded;
-mod making;
+mod jfr_writer;
 mod otlp;
 mod pprof;
+mod profile_builder;
 mod push;
 mod pusher;
 mod query;
 #[cfg(test)]
 mod tests;
-mod written;
 
 use std::fmt;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use flightline_consumer::amount;
+use flightline_consumer::format;
 
 pub use contexts::Contexts;
 #[cfg(feature = "fuzzing")]
 pub(crate) use contexts::read as contexts_of;
-use making::Making;
 pub use otlp::{Received, otlp};
+use profile_builder::ProfileBuilder;
 pub use push::{Push, push};
 pub use pusher::pushed;
 pub use query::App;
@@ -87,7 +87,7 @@ impl Error {
     fn too_large(what: &str, most: usize) -> Self {
         Self::TooLarge(format!(
             "{what} has more than {}; send profiles more often, or raise the limit.",
-            amount::bytes(most as u64)
+            format::bytes(most as u64)
         ))
     }
 }
@@ -138,7 +138,7 @@ pub fn ingest(
         Some(labels) => contexts::read(&labels)?,
         None => Contexts::new(),
     };
-    let mut making = Making::new(limits.text);
+    let mut builder = ProfileBuilder::new(limits.text);
     let (mut from, mut until) = (asked.from, asked.until);
     match asked.format {
         query::Format::Jfr => {
@@ -147,7 +147,7 @@ pub fn ingest(
         }
         query::Format::Pprof => {
             let message = body::unpacked(parts.profile, limits.message, "The profile")?;
-            let times = pprof::take(&message, &mut making)?;
+            let times = pprof::take(&message, &mut builder)?;
             // Times in the query take precedence over those in the profile.
             if let Some(times) = times.filter(|_| asked.untimed) {
                 (from, until) = times;
@@ -155,10 +155,10 @@ pub fn ingest(
         }
         query::Format::Folded => {
             let text = body::unpacked(parts.profile, limits.text, "The text")?;
-            folded::take(&text, &asked.unit, asked.period, &mut making)?;
+            folded::take(&text, &asked.unit, asked.period, &mut builder)?;
         }
     }
-    let recording = written::recording(&making, from, until, limits)?;
+    let recording = jfr_writer::recording(&builder, from, until, limits)?;
     Ok(Ingested { app: asked.app, from, until, recording, contexts })
 }
 
@@ -169,8 +169,8 @@ fn cut(text: &str, most: usize) -> String {
 
 /// Inserts a label unless there are too many.
 fn label(labels: &mut Labels, key: &str, value: &str) {
-    let (key, value) = (cut(key, crate::settings::LONGEST_LABEL), cut(value, crate::settings::LONGEST_LABEL));
-    if !key.is_empty() && (labels.len() < crate::settings::MOST_LABELS || labels.contains_key(&key)) {
+    let (key, value) = (cut(key, crate::limits::LONGEST_LABEL), cut(value, crate::limits::LONGEST_LABEL));
+    if !key.is_empty() && (labels.len() < crate::limits::MOST_LABELS || labels.contains_key(&key)) {
         labels.insert(key, value);
     }
 }

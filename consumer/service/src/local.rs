@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use crate::api_error::ApiError;
 use crate::core::check_labels;
-use crate::fault::Fault;
 use crate::log::{Level, Log};
 use crate::wire::Labels;
 
@@ -34,7 +34,7 @@ pub struct Agents {
     /// Its leading arguments.
     pub arguments: Vec<OsString>,
     /// Log for the agent's output, instead of the service's stderr, which may be JSON lines.
-    pub told: Option<Log>,
+    pub log: Option<Log>,
 }
 
 impl Agents {
@@ -97,7 +97,9 @@ impl Local {
                 let user = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
                 // Kernel threads have no executable.
                 let program = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
-                (program && (own.is_root() || own.as_raw() == user)).then(|| Process::of(pid, user)).flatten()
+                (program && (own.is_root() || own.as_raw() == user))
+                    .then(|| Process::read(pid, user))
+                    .flatten()
             })
             .take(MOST_PROCESSES)
             .collect();
@@ -109,38 +111,38 @@ impl Local {
     ///
     /// # Errors
     /// Returns an error if the process does not exist, may not be recorded, or there are too many agents.
-    pub fn adopt(&self, asked: &Adopt) -> Result<(), Fault> {
+    pub fn adopt(&self, asked: &Adopt) -> Result<(), ApiError> {
         check_labels(&asked.labels)?;
         // Labels are passed as `--label=KEY=VALUE`, where a comma starts the next one.
         let plain = |text: &String| !text.contains([',', '\0', '\n']);
         if !asked.labels.iter().all(|(key, value)| plain(key) && plain(value) && !key.contains('=')) {
-            return Err(Fault::bad(
+            return Err(ApiError::bad(
                 "Labels must not contain commas or line breaks, and keys must not contain `=`.",
             ));
         }
         if !self.processes().iter().any(|process| process.pid == asked.pid) {
-            return Err(Fault::missing(
+            return Err(ApiError::missing(
                 "The process does not exist, or the service's user may not record it.",
             ));
         }
         self.with(|children| {
             if children.iter().any(|(pid, _)| *pid == asked.pid) {
-                return Err(Fault::conflict("The process already has an agent of this service."));
+                return Err(ApiError::conflict("The process already has an agent of this service."));
             }
             if children.len() >= MOST_AGENTS {
-                let sentence = format!("The limit of {MOST_AGENTS} agents is reached.");
-                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
+                let message = format!("The limit of {MOST_AGENTS} agents is reached.");
+                return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, message));
             }
             let mut command = Command::new(&self.agents.program);
             command.args(&self.agents.arguments).args(["-p", &asked.pid.to_string()]);
             command.args(asked.labels.iter().map(|(key, value)| format!("--label={key}={value}")));
-            if self.agents.told.is_some() {
+            if self.agents.log.is_some() {
                 command.stderr(Stdio::piped());
             }
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-            let mut child = child.map_err(|error| Fault::internal("start an agent", error))?;
-            if let (Some(log), Some(said)) = (&self.agents.told, child.stderr.take()) {
-                tell(log.clone(), asked.pid, said);
+            let mut child = child.map_err(|error| ApiError::internal("start an agent", error))?;
+            if let (Some(log), Some(said)) = (&self.agents.log, child.stderr.take()) {
+                forward_output(log.clone(), asked.pid, said);
             }
             children.push((asked.pid, child));
             Ok(())
@@ -173,7 +175,7 @@ impl Drop for Local {
 }
 
 /// Logs an agent's output until it ends.
-fn tell(log: Log, pid: u32, said: ChildStderr) {
+fn forward_output(log: Log, pid: u32, said: ChildStderr) {
     let mut said = BufReader::new(said);
     let work = move || {
         let mut line = Vec::new();
@@ -181,7 +183,7 @@ fn tell(log: Log, pid: u32, said: ChildStderr) {
         while (&mut said).take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             let text = String::from_utf8_lossy(&line);
             let fields = [("pid", u64::from(pid).into()), ("said", text.trim_end().into())];
-            log.tell(Level::Info, "agent", &fields);
+            log.write(Level::Info, "agent", &fields);
             line.clear();
         }
     };
@@ -190,7 +192,7 @@ fn tell(log: Log, pid: u32, said: ChildStderr) {
 }
 
 impl Process {
-    fn of(pid: u32, user: u32) -> Option<Self> {
+    fn read(pid: u32, user: u32) -> Option<Self> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned();
         let mut command = Vec::new();
         let _ =
@@ -209,9 +211,9 @@ mod tests {
     use super::*;
     use crate::log::Format;
 
-    struct Telling(std::sync::mpsc::Sender<String>);
+    struct ChannelWriter(std::sync::mpsc::Sender<String>);
 
-    impl std::io::Write for Telling {
+    impl std::io::Write for ChannelWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let _ = self.0.send(String::from_utf8_lossy(bytes).into_owned());
             Ok(bytes.len())
@@ -234,9 +236,9 @@ mod tests {
         // A stand-in for the command: writes its arguments to a file and stays alive.
         let script = format!("printf '%s\\n' \"$@\" > {}; echo joined >&2; exec sleep 60", said.display());
         let (shown, lines) = std::sync::mpsc::channel();
-        let log = Log::new(Format::Json, Level::Info, Telling(shown)).unwrap();
+        let log = Log::new(Format::Json, Level::Info, ChannelWriter(shown)).unwrap();
         let arguments = ["-c".into(), script.into(), "agent".into()].to_vec();
-        let local = Local::new(Agents { program: "/bin/sh".into(), arguments, told: Some(log) });
+        let local = Local::new(Agents { program: "/bin/sh".into(), arguments, log: Some(log) });
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = process.id();
         // Wait until the new process has called exec.

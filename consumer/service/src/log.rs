@@ -123,7 +123,7 @@ impl Log {
     }
 
     /// Logs an event.
-    pub fn tell(&self, level: Level, event: &str, fields: &[(&str, Value<'_>)]) {
+    pub fn write(&self, level: Level, event: &str, fields: &[(&str, Value<'_>)]) {
         let Some(shared) = self.0.as_ref().filter(|shared| level <= shared.level) else { return };
         let line = line(shared.format, Machine::default().utc(), level, event, fields);
         if let Err(TrySendError::Full(_)) = shared.lines.try_send(Line::Text(line)) {
@@ -134,9 +134,9 @@ impl Log {
     /// Waits up to a second until all lines are written.
     pub fn flush(&self) {
         let Some(shared) = &self.0 else { return };
-        let (done, told) = sync_channel(1);
+        let (done, flushed) = sync_channel(1);
         if shared.lines.try_send(Line::Mark(done)).is_ok() {
-            let _ = told.recv_timeout(Duration::from_secs(1));
+            let _ = flushed.recv_timeout(Duration::from_secs(1));
         }
     }
 }
@@ -265,8 +265,8 @@ mod tests {
     fn lower_log_levels_are_filtered() {
         let shown = Shown::default();
         let log = Log::new(Format::Text, Level::Warn, shown.clone()).unwrap();
-        log.tell(Level::Info, "nothing", &[]);
-        log.tell(Level::Error, "something", &[("k", 1.into())]);
+        log.write(Level::Info, "nothing", &[]);
+        log.write(Level::Error, "something", &[("k", 1.into())]);
         log.flush();
         let text = String::from_utf8(shown.0.lock().unwrap().clone()).unwrap();
         assert!(text.ends_with("Z ERROR something k=1\n") && text.lines().count() == 1, "{text}");
@@ -292,7 +292,7 @@ mod tests {
         let ((go, stuck), shown) = (mpsc::channel(), Shown::default());
         let log = Log::new(Format::Json, Level::Info, Stuck(stuck, shown.clone())).unwrap();
         for at in 0..MOST_LINES as u64 + 100 {
-            log.tell(Level::Info, "many", &[("at", at.into())]);
+            log.write(Level::Info, "many", &[("at", at.into())]);
         }
         drop(go);
         // The queue stays full until the thread takes a line.

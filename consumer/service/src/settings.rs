@@ -1,10 +1,10 @@
-//! All limits of the service.
+//! The settings of the service.
 
 use std::time::Duration;
 
-use crate::forward::To;
+use crate::forward::Destination;
 use crate::log::Log;
-use crate::stored::Place;
+use crate::profile_store::StoreSettings;
 
 /// Settings of the service.
 #[derive(Clone, Debug)]
@@ -47,13 +47,13 @@ pub struct Settings {
     /// Maximum number of connections.
     pub connections: usize,
     /// Timeout for a client that pauses within a request.
-    pub patience: Duration,
+    pub client_timeout: Duration,
     /// The log.
     pub log: Log,
     /// Receivers to which agents' recordings are forwarded.
-    pub forward: Vec<To>,
+    pub forward: Vec<Destination>,
     /// The profile store, if there is one.
-    pub store: Option<Place>,
+    pub store: Option<StoreSettings>,
 }
 
 impl Default for Settings {
@@ -77,27 +77,10 @@ impl Default for Settings {
             hosts: Vec::new(),
             pictures: 2,
             connections: 8192,
-            patience: Duration::from_secs(30),
+            client_timeout: Duration::from_secs(30),
             log: Log::default(),
             forward: Vec::new(),
             store: None,
         }
     }
 }
-
-/// Maximum body size, in bytes, of requests that are not recordings.
-pub const SMALL_BODY: usize = 64 << 10;
-/// Maximum body size, in bytes, of chunks of a continuous profile.
-pub const LARGEST_CHUNKS: usize = 16 << 20;
-/// Names, hosts, reasons and messages are truncated to this length.
-pub const LONGEST_TEXT: usize = 512;
-/// Maximum number of labels of a target or run.
-pub const MOST_LABELS: usize = 32;
-/// Maximum length of a label's key or value.
-pub const LONGEST_LABEL: usize = 256;
-/// Maximum number of additional engines of a run.
-pub const MOST_ENGINES: usize = 16;
-/// Maximum number of targets in a request.
-pub const MOST_AT_ONCE: usize = 1024;
-/// Maximum number of commands queued for an agent.
-pub const MOST_COMMANDS: usize = 64;

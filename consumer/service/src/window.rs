@@ -9,14 +9,14 @@
 //! machines may step back. The files never exceed the size limit: old files are removed before a new one is
 //! written.
 
-mod line;
+mod files;
+mod histogram;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod names;
 #[cfg(not(feature = "fuzzing"))]
 mod names;
-mod store;
 #[cfg(test)]
 mod tests;
 
-pub use line::{Line, Timeline};
-pub use store::{Bounds, Chunk, Error, Limits, MOST_SELECTED, Part, Window};
+pub use files::{Bounds, Chunk, Error, Limits, MOST_SELECTED, Part, Window};
+pub use histogram::{Histogram, Timeline};

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Text, Tracks, of_json};
-use crate::amount;
 use crate::error::Error;
 use crate::folded;
+use crate::format;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// Maximum depth of a stack.
@@ -35,7 +35,7 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
         "bytes" => "bytes",
         _ => "none",
     };
-    let (_, decimals) = amount::decimals(&tracks.unit);
+    let (_, decimals) = format::decimals(&tracks.unit);
     write!(out, r#"{{"$schema":"{SCHEMA}","exporter":"flightline","activeProfileIndex":0,"name":"#)
         .map_err(Error::Write)?;
     serde_json::to_writer(&mut *out, name).map_err(put)?;

@@ -23,7 +23,6 @@
 //! ```
 
 mod budget;
-pub mod clock;
 mod csv;
 mod java;
 mod json;

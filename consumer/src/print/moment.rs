@@ -3,6 +3,7 @@
 use jfr_format::read::Chunk;
 
 use super::number;
+use crate::format::time::utc;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -166,23 +167,10 @@ fn zone_text(zone: i64) -> Vec<u8> {
     out
 }
 
-/// Days in 400 years of the Gregorian calendar.
-const ERA: i128 = 146_097;
-/// Days from the first of March of year 0 to 1970.
-const EPOCH: i128 = 719_468;
-
 /// Writes date and time of day to the second.
 fn write_second(second: i128, out: &mut Vec<u8>) {
-    let days = second.div_euclid(86_400) + EPOCH;
-    let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
-    // Years start in March, so that the leap day is the last of a year.
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / (ERA - 1)) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i128::from(month <= 2);
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let size = year.unsigned_abs() as u64;
+    let (year, time) = utc(second);
+    let size = year.unsigned_abs();
     match year {
         ..0 => out.push(b'-'),
         0..=9999 => {}
@@ -194,17 +182,16 @@ fn write_second(second: i128, out: &mut Vec<u8>) {
     } else {
         number::unsigned(size, out);
     }
-    let second = second.rem_euclid(86_400) as u64;
     let parts = [
-        (b'-', month as u64),
-        (b'-', day as u64),
-        (b'T', second / 3600),
-        (b':', second / 60 % 60),
-        (b':', second % 60),
+        (b'-', time.month()),
+        (b'-', time.day()),
+        (b'T', time.hour()),
+        (b':', time.minute()),
+        (b':', time.second()),
     ];
     for (before, part) in parts {
         out.push(before);
-        number::pair(part, out);
+        number::pair(part.unsigned_abs().into(), out);
     }
 }
 

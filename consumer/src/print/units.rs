@@ -3,6 +3,8 @@
 use jfr_format::event::Value;
 use jfr_format::read::Field;
 
+use crate::format::time::utc;
+
 use super::moment::{Clock, Seconds, Unit};
 use super::{java, number};
 
@@ -197,14 +199,12 @@ fn data(amount: i64, bits: bool, per_second: bool, exact: bool, out: &mut Vec<u8
 
 /// `21:44:22.020 (2026-11-20)`, in the recording's local time.
 fn moment(time: Seconds, zone: i64, exact: bool, out: &mut Vec<u8>) {
-    let seconds = i128::from(time.whole) + i128::from(zone);
-    let day = seconds.div_euclid(86_400) as i64;
-    let second = seconds.rem_euclid(86_400) as u64;
-    for (at, part) in [second / 3600, second / 60 % 60, second % 60].into_iter().enumerate() {
+    let (year, date_time) = utc(i128::from(time.whole) + i128::from(zone));
+    for (at, part) in [date_time.hour(), date_time.minute(), date_time.second()].into_iter().enumerate() {
         if at > 0 {
             out.push(b':');
         }
-        padded(part, 2, out);
+        padded(part.unsigned_abs().into(), 2, out);
     }
     out.push(b'.');
     let nanos = u64::from(time.nanos);
@@ -213,7 +213,6 @@ fn moment(time: Seconds, zone: i64, exact: bool, out: &mut Vec<u8>) {
     } else {
         padded(nanos / 1_000_000, 3, out)
     }
-    let (year, month, day) = super::clock::date(day);
     out.extend_from_slice(b" (");
     match year {
         10_000.. => out.push(b'+'),
@@ -222,9 +221,9 @@ fn moment(time: Seconds, zone: i64, exact: bool, out: &mut Vec<u8>) {
     }
     padded(year.unsigned_abs(), 4, out);
     out.push(b'-');
-    padded(month, 2, out);
+    padded(date_time.month().unsigned_abs().into(), 2, out);
     out.push(b'-');
-    padded(day, 2, out);
+    padded(date_time.day().unsigned_abs().into(), 2, out);
     out.push(b')');
 }
 

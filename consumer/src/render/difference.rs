@@ -8,9 +8,9 @@ pub(super) mod ratio;
 
 use super::chain;
 use super::svg::{self, BackgroundColor, Bar, Color, Paint, SvgOptions, thousands};
-use crate::amount;
 use crate::difference::{Change, Difference};
 use crate::error::Error;
+use crate::format;
 use crate::tree::Tree;
 pub use ratio::Ratio;
 
@@ -46,7 +46,7 @@ const REGION: [u8; 3] = [180; 3];
 pub fn folded(difference: &Difference, out: &mut impl Write) -> Result<(), Error> {
     let Difference { before, after, .. } = difference;
     let names: Vec<String> = after.labels.iter().map(|label| crate::folded::clean(&label.text)).collect();
-    let (_, of_unit) = amount::decimals(&after.unit);
+    let (_, of_unit) = format::decimals(&after.unit);
     let part = 10f64.powi(of_unit as i32);
     let mut path: Vec<&str> = Vec::new();
     for (at, (b, a)) in before.nodes.iter().zip(&after.nodes).enumerate() {
@@ -56,7 +56,7 @@ pub fn folded(difference: &Difference, out: &mut impl Write) -> Result<(), Error
             let Change { before, .. } = difference.of_box_alone(at);
             let before = decimals(before / part, of_unit.max(2));
             write!(out, "{} {before} ", path.join(";")).map_err(Error::Write)?;
-            amount::write_decimal(a.own, of_unit, out).map_err(Error::Write)?;
+            format::write_decimal(a.own, of_unit, out).map_err(Error::Write)?;
             out.write_all(b"\n").map_err(Error::Write)?;
         }
     }

@@ -306,7 +306,7 @@ fn locks(tables: Tables<'_>, measures: &Measures) -> Finding {
     let name = if view == "native-locks" { "Stack" } else { "Class" };
     let text = format!(
         "Threads waited for locks {} in all ({} waits, the longest {}), most for {}.",
-        crate::amount::amount(sum(table, "Total") as u64, "ns"),
+        crate::format::amount(sum(table, "Total") as u64, "ns"),
         sum(table, "Count"),
         shown(table, 0, "Longest").unwrap_or_default(),
         leaders(table, name, "Total", 3)
@@ -365,7 +365,7 @@ fn heap(tables: Tables<'_>) -> Option<Finding> {
     // Uses the minimum of each half, because a young collection also leaves unused objects.
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
     let (first, last) = (least(&after[..after.len() / 2]), least(&after[after.len() / 2..]));
-    let shown = |bytes: f64| crate::amount::bytes(bytes as u64);
+    let shown = |bytes: f64| crate::format::bytes(bytes as u64);
     let grew = last > 1.5 * first && last - first > MUCH;
     let text = match grew {
         true => format!("The heap in use after collections grew from {} to {}.", shown(first), shown(last)),
@@ -402,7 +402,7 @@ fn io(tables: Tables<'_>) -> Finding {
         shown(table, 0, "Kind").unwrap_or_default(),
         shown(table, 0, "Where").unwrap_or_else(|| "an unnamed one".to_owned()),
         shown(table, 0, "Duration").unwrap_or_default(),
-        crate::amount::amount(sum(table, "Duration") as u64, "ns"),
+        crate::format::amount(sum(table, "Duration") as u64, "ns"),
     );
     Finding::new(Area::Io, Severity::of(longest, 1.0, 0.1), text, "slowest-io")
         .advice("Look at the paths and hosts, and at the stacks (flightline flame -e io --total).")
@@ -414,7 +414,7 @@ fn pinned(tables: Tables<'_>) -> Option<Finding> {
     let text = format!(
         "Virtual threads held their carriers {} times, {} in all, most in {}.",
         sum(table, "Count"),
-        crate::amount::amount(sum(table, "Total") as u64, "ns"),
+        crate::format::amount(sum(table, "Total") as u64, "ns"),
         leaders(table, "Method", "Total", 2)
     );
     Some(
@@ -426,7 +426,7 @@ fn pinned(tables: Tables<'_>) -> Option<Finding> {
 fn recording(tables: Tables<'_>) -> Option<Finding> {
     let lost = number(tables.get("recording")?, 0, "Data Lost").filter(|&lost| lost > 0.0)?;
     let text =
-        format!("The JVM lost {} of events: its buffers were full.", crate::amount::bytes(lost as u64));
+        format!("The JVM lost {} of events: its buffers were full.", crate::format::bytes(lost as u64));
     Some(Finding::new(Area::Recording, Severity::Medium, text, "recording").advice(
         "Give the recorder more memory (-XX:FlightRecorderOptions:memorysize=64m), or record fewer events.",
     ))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jfr_format::event::{EventRef, StructRef, Value};
 use serde_json::{Value as Json, json};
 
-use crate::print::clock;
+use crate::format::time;
 
 const FATAL_SIGNAL: &str = "flightline.FatalSignal";
 const LAST_SAMPLE: &str = "flightline.LastSample";
@@ -121,7 +121,7 @@ impl Ends {
     pub(super) fn to_json(&self) -> (Json, Json) {
         let deaths = self.deaths.iter().map(|death| {
             json!({
-                "time": clock::iso(death.at_nanos), "signal": death.signal, "reason": death.reason,
+                "time": time::iso(death.at_nanos), "signal": death.signal, "reason": death.reason,
                 "address": format!("{:#x}", death.address), "sender": death.sender, "process": death.process,
                 "thread": death.thread, "threadId": death.tid, "frames": death.frames,
                 "otherThreads": self.others_of(death),
@@ -129,7 +129,7 @@ impl Ends {
         });
         let pauses = self.pauses.iter().map(|pause| {
             json!({
-                "time": clock::iso(pause.at_nanos), "durationNanos": pause.took_nanos, "reason": pause.reason,
+                "time": time::iso(pause.at_nanos), "durationNanos": pause.took_nanos, "reason": pause.reason,
                 "samples": pause.samples, "cpu": pause.cpu,
             })
         });
@@ -183,7 +183,7 @@ impl Death {
         format!(
             "Ended: {}{why} ended {process} at {}:{} thread {} ({}){others}",
             self.signal,
-            clock::iso(self.at_nanos),
+            time::iso(self.at_nanos),
             place.unwrap_or_default(),
             self.thread,
             self.tid,
@@ -207,8 +207,8 @@ impl Pause {
         let reason = if self.reason.is_empty() { "the output took nothing" } else { &self.reason };
         format!(
             "Paused: for {} from {}, because {reason}: {} samples, {:.3} s of CPU time, were lost",
-            clock::span(self.took_nanos),
-            clock::iso(self.at_nanos),
+            time::span(self.took_nanos),
+            time::iso(self.at_nanos),
             self.samples,
             self.cpu as f64 / 1e9,
         )

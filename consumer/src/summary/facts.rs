@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jfr_format::event::{EventRef, StructRef};
 use serde_json::{Value, json};
 
-use crate::amount;
+use crate::format;
 use crate::redact;
 
 const JVM: &str = "jdk.JVMInformation";
@@ -220,10 +220,10 @@ impl Facts {
     fn heap(&self) -> Option<String> {
         match (self.heap, self.heap_reserved) {
             (Some([min, initial, max]), _) => {
-                let [min, initial, max] = [min, initial, max].map(amount::bytes);
+                let [min, initial, max] = [min, initial, max].map(format::bytes);
                 Some(format!("{min} to {max}, initially {initial}"))
             }
-            (None, Some(max)) => Some(format!("up to {}", amount::bytes(max))),
+            (None, Some(max)) => Some(format!("up to {}", format::bytes(max))),
             (None, None) => None,
         }
     }

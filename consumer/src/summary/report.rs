@@ -11,10 +11,10 @@ use super::ChunkFacts;
 use super::ends::Ends;
 use super::facts::Facts;
 use super::ledger::{Ledger, ThreadTime};
-use crate::amount::amount;
 use crate::error::Error;
 use crate::fold::{self, Functions};
-use crate::print::clock;
+use crate::format::amount;
+use crate::format::time;
 
 /// The content of a summary.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +106,7 @@ pub struct Overview {
 impl Overview {
     /// Returns the start in ISO 8601, and the duration with its unit.
     pub fn times(&self) -> (String, String) {
-        (clock::iso(self.start_nanos), clock::span(self.duration_nanos))
+        (time::iso(self.start_nanos), time::span(self.duration_nanos))
     }
 
     /// Returns the overview as a JSON object.
@@ -114,7 +114,7 @@ impl Overview {
         json!({
             "program": self.program,
             "jvm": self.jvm,
-            "start": clock::iso(self.start_nanos),
+            "start": time::iso(self.start_nanos),
             "durationNanos": self.duration_nanos,
             "chunks": self.chunks,
             "bytes": self.bytes,
@@ -227,8 +227,8 @@ impl Report {
             if self.incomplete > 0 { format!(" ({} incomplete)", self.incomplete) } else { String::new() };
         line("Chunks", format!("{}{incomplete}", self.chunks));
         line("Size", format!("{} bytes", self.bytes));
-        line("Start", clock::iso(self.start_nanos));
-        line("Duration", clock::span(self.duration_nanos()));
+        line("Start", time::iso(self.start_nanos));
+        line("Duration", time::span(self.duration_nanos()));
         for (name, value) in self.facts.lines(self.arguments) {
             line(name, value);
         }
@@ -366,7 +366,7 @@ impl Report {
             "chunks": self.chunks,
             "incompleteChunks": self.incomplete,
             "bytes": self.bytes,
-            "start": clock::iso(self.start_nanos),
+            "start": time::iso(self.start_nanos),
             "durationNanos": self.duration_nanos(),
             "facts": self.facts.to_json(self.arguments),
             "labels": labels,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::datum::{Datum, Unit};
 use super::table::{Heading, Table};
-use crate::print::clock;
+use crate::format::time;
 
 /// Writes the tables as a JSON array of the objects that [`write_json`] writes.
 ///
@@ -70,12 +70,12 @@ fn json_of(datum: &Datum) -> Json {
     match datum {
         Datum::Null => Json::Null,
         Datum::Bool(v) => json!(v),
-        Datum::Int(v, Unit::Time) => json!(clock::iso(*v)),
+        Datum::Int(v, Unit::Time) => json!(time::iso(*v)),
         Datum::Int(i64::MAX, Unit::Span) => json!("Forever"),
         Datum::Int(v, Unit::Unsigned) => json!(*v as u64),
         Datum::Int(v, Unit::Address) => json!(format!("0x{v:x}")),
         Datum::Int(v, _) => json!(v),
-        Datum::Real(v, Unit::Time) => json!(clock::iso(*v as i64)),
+        Datum::Real(v, Unit::Time) => json!(time::iso(*v as i64)),
         Datum::Real(v, _) => json!(v),
         Datum::Text(v) | Datum::Named(v, _) => json!(&**v),
         Datum::Stack(frames) => json!(frames.iter().map(|frame| &**frame).collect::<Vec<_>>()),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::datum::{Datum, Unit};
 use super::table::Table;
-use crate::print::clock;
+use crate::format::time;
 
 /// Which part of a text that does not fit is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -259,9 +259,9 @@ fn whole(value: i64, unit: Unit) -> String {
     match unit {
         Unit::One => grouped(&value.to_string()),
         Unit::Unsigned => grouped(&(value as u64).to_string()),
-        Unit::Time => clock::time_and_date(value),
+        Unit::Time => time::time_and_date(value),
         Unit::Span if value == i64::MAX => "forever".into(),
-        Unit::Span => clock::span(value),
+        Unit::Span => time::span(value),
         Unit::Address => format!("0x{value:x}"),
         Unit::Share => real(value as f64, unit),
         Unit::Bytes | Unit::Bits | Unit::BytesPerSecond | Unit::BitsPerSecond | Unit::Hertz => {

@@ -1,7 +1,7 @@
 //! The settings of a recording.
 //!
 //! [`Builder`] makes the recorder's `Settings`. If the recorder runs in a process of its own,
-//! `recorder/src/run/drain_options.rs` passes them to it as options; a test in `consumer/cli/src/drain.rs`
+//! `recorder/src/run/drain_options.rs` passes them to it as options; a test in `consumer/cli/src/record/drain.rs`
 //! checks that both ways give the same settings.
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};

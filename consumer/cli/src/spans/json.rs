@@ -15,7 +15,7 @@ fn write(out: &mut dyn Write, value: &Value) -> Written {
     writeln!(out)
 }
 
-fn of_spent(spent: &Spent) -> Value {
+fn spent_json(spent: &Spent) -> Value {
     let Spent { samples, cpu, wall, off_cpu, allocated, lock, io, .. } = spent;
     json!({
         "samples": samples, "cpuNanos": cpu, "wallNanos": wall, "offCpuNanos": off_cpu, "allocatedBytes": allocated,
@@ -27,7 +27,7 @@ fn trace_id(id: TraceId) -> Option<String> {
     id.is_some().then(|| id.to_string())
 }
 
-fn of_entry(profile: &Profile, entry: &Entry) -> Value {
+fn entry_json(profile: &Profile, entry: &Entry) -> Value {
     json!({
         "span": entry.key.to_string(),
         "name": entry.name.as_deref(),
@@ -40,11 +40,11 @@ fn of_entry(profile: &Profile, entry: &Entry) -> Value {
         "flags": entry.flags,
         "labels": entry.labels.iter().map(|(key, value)| (key.to_string(), json!(**value))).collect::<serde_json::Map<_, _>>(),
         "thread": entry.thread.as_ref().map(|thread| thread.name().to_owned()),
-        "spent": of_spent(&entry.spent),
+        "spent": spent_json(&entry.spent),
     })
 }
 
-fn of_inferred(profile: &Profile, span: &Inferred) -> Value {
+fn inferred_json(profile: &Profile, span: &Inferred) -> Value {
     let (parent, is_inferred) = match span.parent {
         Parent::Span(key) => (key.to_string(), false),
         Parent::Inferred(id) => (format!("{id:016x}"), true),
@@ -89,7 +89,7 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, filter: &Filter, out:
         .map(|row| {
             json!({
                 "key": *row.name, "count": row.count, "open": row.open, "totalNanos": row.total, "p50Nanos": row.p50, "p99Nanos": row.p99,
-                "spent": of_spent(&row.spent),
+                "spent": spent_json(&row.spent),
                 "top": row.top.as_ref().map(|(name, share)| json!({"function": **name, "share": share})),
             })
         })
@@ -104,11 +104,11 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, filter: &Filter, out:
         filter.is_all() || profile.entry(span.within).is_some_and(|entry| filter.passes(profile, entry))
     };
     let inferred: Vec<Value> =
-        found.inferred.iter().filter(passes).map(|span| of_inferred(profile, span)).collect();
+        found.inferred.iter().filter(passes).map(|span| inferred_json(profile, span)).collect();
     write(
         out,
         &json!({
-            "by": by, "rows": rows, "outside": of_spent(&table.outside), "all": of_spent(&table.all), "inferred": inferred,
+            "by": by, "rows": rows, "outside": spent_json(&table.outside), "all": spent_json(&table.all), "inferred": inferred,
             "counts": counts(found),
         }),
     )
@@ -117,12 +117,12 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, filter: &Filter, out:
 pub(super) fn trace(found: &Found, trace: TraceId, lines: &[Line], out: &mut dyn Write) -> Written {
     let profile = &found.profile;
     let spans: Vec<Value> =
-        lines.iter().filter_map(|line| Some(of_entry(profile, profile.entry(line.key?)?))).collect();
+        lines.iter().filter_map(|line| Some(entry_json(profile, profile.entry(line.key?)?))).collect();
     let inferred: Vec<Value> = found
         .inferred
         .iter()
         .filter(|span| span.trace == trace)
-        .map(|span| of_inferred(profile, span))
+        .map(|span| inferred_json(profile, span))
         .collect();
     write(
         out,
@@ -147,9 +147,12 @@ pub(super) fn average(profile: &Profile, keys: &[SpanKey]) -> (u64, Spent) {
 pub(super) fn extremes(profile: &Profile, extremes: &Extremes, out: &mut dyn Write) -> Written {
     let side = |keys: &[SpanKey]| {
         let (lasts, spent) = average(profile, keys);
-        let spans: Vec<Value> =
-            keys.iter().filter_map(|&key| profile.entry(key)).map(|entry| of_entry(profile, entry)).collect();
-        json!({"durationNanos": lasts, "spent": of_spent(&spent), "spans": spans})
+        let spans: Vec<Value> = keys
+            .iter()
+            .filter_map(|&key| profile.entry(key))
+            .map(|entry| entry_json(profile, entry))
+            .collect();
+        json!({"durationNanos": lasts, "spent": spent_json(&spent), "spans": spans})
     };
     write(
         out,

@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use flightline_consumer::format::duration;
 use flightline_consumer::spans::profile::Spent;
 use flightline_consumer::spans::report::{self, By, Extremes, InferredRow, Table};
-use flightline_consumer::spans::trace::{Line, bar, duration};
+use flightline_consumer::spans::trace::{Line, bar};
 use flightline_consumer::spans::{Found, Profile, SpanKey, TraceId};
 
-use crate::talk;
+use crate::diagnostics;
 
 type Written = io::Result<()>;
 
@@ -17,7 +18,7 @@ const BAR: usize = 40;
 const NAME: usize = 48;
 
 fn bytes(bytes: u64) -> String {
-    if bytes == 0 { "-".into() } else { talk::bytes(bytes) }
+    if bytes == 0 { "-".into() } else { diagnostics::bytes(bytes) }
 }
 
 fn time(nanos: u64) -> String {

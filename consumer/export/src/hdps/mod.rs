@@ -51,7 +51,7 @@ impl Shape {
     /// Returns the row of an item if it is a sample.
     pub fn row(&mut self, item: &Item) -> Option<Map<String, Value>> {
         match item {
-            Item::Sample(sample) => Some(self.of(sample)),
+            Item::Sample(sample) => Some(self.sample_row(sample)),
             Item::ChunkStart(_) => {
                 // Exporting the chunk again must give the same ids.
                 self.now.clear();
@@ -62,7 +62,7 @@ impl Shape {
         }
     }
 
-    fn of(&mut self, sample: &Sample) -> Map<String, Value> {
+    fn sample_row(&mut self, sample: &Sample) -> Map<String, Value> {
         let thread = sample.thread.as_ref();
         let (frames, cut) = frames(sample);
         let mut row = Map::new();

@@ -32,7 +32,7 @@ pub(super) fn samples(items: &[Item]) -> Vec<&Sample> {
 fn row_has_documented_members() {
     let items = items("jdk17.jfr");
     let sample = samples(&items).into_iter().find(|sample| &*sample.event == "jdk.ExecutionSample").unwrap();
-    let row = Shape::new(labels(&[("thread", "mine"), ("task_id", "t7")])).of(sample);
+    let row = Shape::new(labels(&[("thread", "mine"), ("task_id", "t7")])).sample_row(sample);
     let names: Vec<&str> = row.keys().map(String::as_str).collect();
     assert_eq!(
         names,
@@ -71,8 +71,8 @@ fn colliding_label_names_get_distinct_members() {
         flags: 1,
         labels: Arc::new(own.iter().map(|&(key, value)| (key.into(), value.into())).collect()),
     }));
-    let row =
-        Shape::new(labels(&[("label_thread", "a"), ("stack_trace_id", "b"), ("task", "all")])).of(&sample);
+    let row = Shape::new(labels(&[("label_thread", "a"), ("stack_trace_id", "b"), ("task", "all")]))
+        .sample_row(&sample);
     let found = ["label_label_thread", "label_stack_trace_id", "label_thread", "tenant", "task"]
         .map(|name| row[name].as_str().unwrap());
     assert_eq!(found, ["a", "b", "c", "d", "f"]);
@@ -131,7 +131,7 @@ fn oversized_stack_is_truncated_and_marked() {
         let frame = Frame { function: "f".repeat(function).into(), ..stack.frames[0].clone() };
         let frames = std::iter::repeat_n(frame, frames).collect();
         sample.stack = Some(Arc::new(Stack { frames, truncated: false }));
-        let row = Shape::default().of(&sample);
+        let row = Shape::default().sample_row(&sample);
         let bytes = Value::Object(row.clone()).to_string().len();
         let frames = row["stack_trace"].as_array().unwrap().clone();
         (frames.len(), frames.last().unwrap()["method_name"] == "[truncated]", bytes)

@@ -32,7 +32,7 @@ struct Building {
 
 /// Converts the whole batch to one message.
 pub fn profiles(batch: &Batch) -> ProfilesData {
-    profiles_of(batch, &batch.observations)
+    profiles_data(batch, &batch.observations)
 }
 
 /// Passes the batch to `each` as encoded messages of at most `most` bytes, with the number of samples in
@@ -45,7 +45,7 @@ pub fn parts<E>(
     most: usize,
     mut each: impl FnMut(Vec<u8>, u64) -> Result<(), E>,
 ) -> Result<(), E> {
-    divided(&batch.observations, most, |part| profiles_of(batch, part), &mut each)
+    divided(&batch.observations, most, |part| profiles_data(batch, part), &mut each)
 }
 
 /// Makes messages from as many of `all` as fit, in order.
@@ -71,7 +71,7 @@ pub(super) fn divided<T, M: Message, E>(
     Ok(())
 }
 
-fn profiles_of(batch: &Batch, observations: &[Observation]) -> ProfilesData {
+fn profiles_data(batch: &Batch, observations: &[Observation]) -> ProfilesData {
     let mut groups: BTreeMap<Group, BTreeMap<usize, (Id<Measure>, Building)>> = BTreeMap::new();
     for observation in observations {
         let shape = batch.shapes.get(observation.shape);
@@ -85,7 +85,7 @@ fn profiles_of(batch: &Batch, observations: &[Observation]) -> ProfilesData {
     let resource_profiles = groups
         .into_iter()
         .map(|(group, measures)| ResourceProfiles {
-            resource: Some(batch.resources.of(group.as_deref())),
+            resource: Some(batch.resources.get(group.as_deref())),
             scope_profiles: vec![ScopeProfiles {
                 scope: Some(scope()),
                 profiles: measures

@@ -13,7 +13,7 @@ use crate::resource::{Group, attribute, group, scope, text_attribute};
 
 /// Converts the spans of the batch.
 pub fn traces(batch: &Batch) -> TracesData {
-    traces_of(batch, &batch.spans)
+    traces_data(batch, &batch.spans)
 }
 
 /// Passes the spans to `each` as encoded messages of at most `most` bytes, with the number of spans in
@@ -26,10 +26,10 @@ pub fn trace_parts<E>(
     most: usize,
     mut each: impl FnMut(Vec<u8>, u64) -> Result<(), E>,
 ) -> Result<(), E> {
-    divided(&batch.spans, most, |part| traces_of(batch, part), &mut each)
+    divided(&batch.spans, most, |part| traces_data(batch, part), &mut each)
 }
 
-fn traces_of(batch: &Batch, spans: &[Span]) -> TracesData {
+fn traces_data(batch: &Batch, spans: &[Span]) -> TracesData {
     let mut groups: BTreeMap<Group, Vec<proto::Span>> = BTreeMap::new();
     for span in spans {
         groups.entry(group(span.process.as_ref())).or_default().push(message(span));
@@ -37,7 +37,7 @@ fn traces_of(batch: &Batch, spans: &[Span]) -> TracesData {
     let resource_spans = groups
         .into_iter()
         .map(|(group, spans)| ResourceSpans {
-            resource: Some(batch.resources.of(group.as_deref())),
+            resource: Some(batch.resources.get(group.as_deref())),
             scope_spans: vec![ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() }],
             ..ResourceSpans::default()
         })

@@ -17,7 +17,7 @@ use crate::resource::scope;
 const MOST: usize = 1 << 30;
 
 /// Converts a tree to one profile, without times, threads and attributes.
-pub fn of_tree(tree: &Tree) -> ProfilesData {
+pub fn from_tree(tree: &Tree) -> ProfilesData {
     let mut tables = Tables::new();
     let (kind, unit) = match tree.unit.as_str() {
         "ns" => ("time", "nanoseconds"),
@@ -64,7 +64,7 @@ pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Resu
         return Ok(None);
     };
     let tables = data.dictionary.unwrap_or_default();
-    folded_of(&data.resource_profiles, &tables, wanted, MOST, out).map(Some)
+    write_folded(&data.resource_profiles, &tables, wanted, MOST, out).map(Some)
 }
 
 /// The sample types in the profiles of some resources, as name and unit.
@@ -84,7 +84,7 @@ pub fn types<'a>(
 ///
 /// # Errors
 /// As for [`folded`]; [`io::ErrorKind::FileTooLarge`] if the text would be longer.
-pub fn folded_of(
+pub fn write_folded(
     resources: &[ResourceProfiles],
     tables: &ProfilesDictionary,
     wanted: &[String],
@@ -184,7 +184,7 @@ mod tests {
     fn packed(text: &str, unit: &str) -> ProfilesData {
         let mut tree = folded_text::read(text.as_bytes()).unwrap();
         tree.unit = unit.into();
-        of_tree(&tree)
+        from_tree(&tree)
     }
 
     fn unpacked(data: &ProfilesData, wanted: &[&str]) -> io::Result<Option<(String, String)>> {

@@ -18,7 +18,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{self as otlp, Profiles
 use prost::Message;
 pub use proto::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 pub(crate) use tree::tree_unit;
-pub use tree::{Chosen, Selection, folded, folded_of, of_tree, selected, unpacked};
+pub use tree::{Chosen, Selection, folded, from_tree, selected, unpacked, write_folded};
 
 use crate::batch::Batch;
 

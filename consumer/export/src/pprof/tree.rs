@@ -15,7 +15,7 @@ use super::proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType
 const MOST: u64 = 512 << 20;
 
 /// Converts a tree to a profile with one value.
-pub fn of_tree(tree: &Tree) -> Profile {
+pub fn from_tree(tree: &Tree) -> Profile {
     let mut profile = Profile { string_table: vec![String::new()], ..Profile::default() };
     let mut known: HashMap<String, i64> = HashMap::from([(String::new(), 0)]);
     let mut text = |profile: &mut Profile, text: &str| -> i64 {
@@ -81,7 +81,7 @@ pub struct Chosen {
 /// # Errors
 /// The bytes are not a gzipped profile, or `out` cannot be written.
 pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
-    folded_of(&unpacked(packed)?, out)
+    write_folded(&unpacked(packed)?, out)
 }
 
 /// Decompresses a gzipped profile.
@@ -102,7 +102,7 @@ pub fn unpacked(packed: impl Read) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The bytes are not a profile, or `out` cannot be written.
-pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
+pub fn write_folded(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
     selected(bytes, &Selection::default(), out).map(|chosen| chosen.unit)
 }
 
@@ -116,10 +116,10 @@ pub struct Selection<'a> {
     pub labels: &'a [(String, String)],
 }
 
-/// Writes the selected values and samples as folded text, like [`folded_of`].
+/// Writes the selected values and samples as folded text, like [`write_folded`].
 ///
 /// # Errors
-/// As for [`folded_of`], or the profile has none of the types.
+/// As for [`write_folded`], or the profile has none of the types.
 pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -> io::Result<Chosen> {
     let profile = Profile::decode(bytes).map_err(|error| invalid(&error.to_string()))?;
     if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
@@ -268,7 +268,7 @@ mod tests {
         let mut tree = folded_text::read(text.as_bytes()).unwrap();
         tree.unit = "ns".into();
         let mut packed = Vec::new();
-        super::super::write(&of_tree(&tree), &mut packed).unwrap();
+        super::super::write(&from_tree(&tree), &mut packed).unwrap();
         let mut out = Vec::new();
         assert_eq!(folded(packed.as_slice(), &mut out).unwrap(), "ns");
         let again = folded_text::read(out.as_slice()).unwrap();
@@ -276,7 +276,7 @@ mod tests {
         folded_text::write(&again, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), text);
         let mut again = Vec::new();
-        assert_eq!(folded_of(&of_tree(&tree).encode_to_vec(), &mut again).unwrap(), "ns");
+        assert_eq!(write_folded(&from_tree(&tree).encode_to_vec(), &mut again).unwrap(), "ns");
         assert_eq!(String::from_utf8(again).unwrap(), text);
         for cut in 0..packed.len() {
             assert!(folded(&packed[..cut], &mut Vec::new()).is_err(), "{cut}");
@@ -291,14 +291,14 @@ mod tests {
 
     #[test]
     fn system_name_is_used_without_function_name() {
-        let mut profile = of_tree(&folded_text::read("main;f 3\n".as_bytes()).unwrap());
+        let mut profile = from_tree(&folded_text::read("main;f 3\n".as_bytes()).unwrap());
         profile.function.iter_mut().for_each(|function| function.name = 0);
         assert_eq!(folded_text(&profile).0, "main;f 3\n");
     }
 
     #[test]
     fn negative_values_are_skipped_and_counted() {
-        let mut profile = of_tree(&folded_text::read("main;f 3\nmain;g 4\n".as_bytes()).unwrap());
+        let mut profile = from_tree(&folded_text::read("main;f 3\nmain;g 4\n".as_bytes()).unwrap());
         profile.sample[0].value[0] = -3;
         let (text, chosen) = folded_text(&profile);
         assert_eq!((text.as_str(), chosen.negative), ("main;g 4\n", 1));
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn drop_frames_removes_callees() {
         let text = "main;malloc;brk 1\nmain;operator new(int);malloc 2\nmain;run 3\nmalloc;x 4\n";
-        let mut profile = of_tree(&folded_text::read(text.as_bytes()).unwrap());
+        let mut profile = from_tree(&folded_text::read(text.as_bytes()).unwrap());
         profile.string_table.extend(["malloc|operator new".to_owned(), "oper.*".to_owned(), "(".to_owned()]);
         let last = profile.string_table.len() as i64 - 1;
         let lines = |profile: &Profile| {

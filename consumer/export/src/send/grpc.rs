@@ -42,7 +42,7 @@ impl Grpc {
         #[cfg(feature = "tls")]
         let endpoint = match target.is_encrypted() {
             true => endpoint
-                .tls_config(super::tls::of_grpc(settings)?)
+                .tls_config(super::tls::grpc_config(settings)?)
                 .map_err(|error| format!("{target}: {}", chain(&error)))?,
             false => endpoint,
         };

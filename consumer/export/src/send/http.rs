@@ -39,7 +39,7 @@ impl Http {
         let config = Agent::config_builder().http_status_as_error(false).max_redirects(0);
         #[cfg(feature = "tls")]
         let config = match target.is_encrypted() {
-            true => config.tls_config(super::tls::of_http(settings)?),
+            true => config.tls_config(super::tls::http_config(settings)?),
             false => config,
         };
         let config = config.build();

@@ -145,7 +145,7 @@ impl State {
         self.waiting.push_back(request);
     }
 
-    fn tell(&mut self, message: String) {
+    fn add_message(&mut self, message: String) {
         if self.messages.len() < MOST_MESSAGES && !self.messages.contains(&message) {
             self.messages.push(message);
         }
@@ -209,9 +209,9 @@ fn work(shared: &Shared, transport: &mut dyn Transport, settings: &Settings) {
                 state.report.rejected += accepted.rejected;
                 match (accepted.rejected, accepted.message.as_str()) {
                     (0, "") => {}
-                    (0, message) => state.tell(format!("the receiver warns: {message}")),
+                    (0, message) => state.add_message(format!("the receiver warns: {message}")),
                     (rejected, message) => {
-                        state.tell(format!(
+                        state.add_message(format!(
                             "the receiver accepted only a part, {rejected} were rejected: {message}"
                         ));
                     }
@@ -220,7 +220,7 @@ fn work(shared: &Shared, transport: &mut dyn Transport, settings: &Settings) {
             Err(failure) => {
                 state.report.failed += request.count;
                 let times = if tries > 1 { format!(" ({tries} tries)") } else { String::new() };
-                state.tell(format!("{}{times}", failure.message));
+                state.add_message(format!("{}{times}", failure.message));
             }
         }
     }

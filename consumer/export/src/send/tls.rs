@@ -4,7 +4,7 @@ use super::Settings;
 
 /// TLS settings of the HTTP client.
 #[cfg(feature = "http")]
-pub(super) fn of_http(settings: &Settings) -> Result<ureq::tls::TlsConfig, String> {
+pub(super) fn http_config(settings: &Settings) -> Result<ureq::tls::TlsConfig, String> {
     use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
     let roots: Vec<Certificate<'static>> = match &settings.ca_cert {
         Some(pem) => parse_pem(pem)
@@ -34,7 +34,7 @@ pub(super) fn of_http(settings: &Settings) -> Result<ureq::tls::TlsConfig, Strin
 
 /// TLS settings of the gRPC client.
 #[cfg(feature = "grpc")]
-pub(super) fn of_grpc(settings: &Settings) -> Result<tonic::transport::ClientTlsConfig, String> {
+pub(super) fn grpc_config(settings: &Settings) -> Result<tonic::transport::ClientTlsConfig, String> {
     use tonic::transport::{Certificate, ClientTlsConfig};
     if settings.insecure {
         return Err("--insecure does not apply to gRPC; give the receiver's certificate with --ca-cert, or use https://".to_owned());

@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
                 at = at.wrapping_add(step << (four[2] % 48));
                 (at, u64::from(four[3]))
             });
-            fuzzing::line(&moments.collect::<Vec<_>>());
+            fuzzing::histogram(&moments.collect::<Vec<_>>());
         }
     }
 });

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use flightline_service::ingest::{App, Limits, ingest};
-use flightline_service::pictures::check_bytes;
+use flightline_service::render::check_bytes;
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { body: 1 << 20, recording: 2 << 20, message: 1 << 20, text: 2 << 20 };

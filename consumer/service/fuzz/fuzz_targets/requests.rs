@@ -69,7 +69,7 @@ impl Service {
         let welcome = core.hello(hello, None).expect("let in");
         let (target, secret) = (welcome.target, welcome.secret);
         core.put(&target, &secret, bytes::Bytes::from_static(RECORDING)).expect("chunks");
-        let asked = flightline_service::core::Asked::parse(br#"{"mode":"CPU","duration":1}"#, &core.settings);
+        let asked = flightline_service::core::RunRequest::parse(br#"{"mode":"CPU","duration":1}"#, &core.settings);
         let run = core.create(&target, &asked.expect("a request")).expect("a run").id;
         let begun = Progress::Started { effective_mode: String::new(), message: String::new() };
         core.progress(&target, &secret, &run, begun).expect("begun");

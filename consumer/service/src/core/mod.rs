@@ -2,17 +2,17 @@
 //!
 //! One mutex guards all state and is never held across blocking calls. Files are written before it is locked
 //! or after it is released; run descriptions are written one at a time, each with the run's state at that
-//! time ([`Store::describe`]).
+//! time ([`History::describe`]).
 
-mod asked;
+mod label_groups;
 #[cfg(test)]
-mod bounds;
-mod ending;
+mod limits_tests;
+mod run_end;
+mod run_request;
 mod runs;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod together;
 mod windows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -25,17 +25,17 @@ use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
 use crate::forward::Forward;
+use crate::history::{History, StoredRun};
 use crate::settings::Settings;
-use crate::store::{Kept, Store};
 use crate::window;
 use crate::wire::{Limits, Numbered, Run, State as TargetState, Status, Target};
 
-pub use asked::{Asked, check_labels};
-pub use together::Together;
-pub use windows::Kept as WindowKept;
+pub use label_groups::LabelGroup;
+pub use run_request::{RunRequest, check_labels};
+pub use windows::WindowContents;
 use windows::Windows;
 
-pub use ending::{Delivered, Delivery};
+pub use run_end::{Delivered, Delivery};
 
 /// The service without its network interface.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Core {
     /// The settings.
     pub settings: Settings,
     clock: Arc<dyn Clock>,
-    store: Store,
+    store: History,
     windows: Windows,
     forward: Forward,
     state: Mutex<State>,
@@ -81,7 +81,7 @@ struct Agent {
 /// A run with the service's internal state.
 #[derive(Debug)]
 struct Entry {
-    kept: Kept,
+    kept: StoredRun,
     began: Moment,
     phase: Phase,
     /// When the agent last reported on it.
@@ -97,7 +97,7 @@ enum Phase {
     /// Its description is being written.
     New,
     /// The command has been queued for the agent.
-    Told,
+    Sent,
     /// The agent is recording.
     Recording,
     /// The recording is being uploaded.
@@ -116,7 +116,7 @@ impl Core {
         settings: Settings,
         clock: Arc<dyn Clock>,
     ) -> io::Result<(Arc<Self>, Vec<String>)> {
-        let store = Store::open(path)?;
+        let store = History::open(path)?;
         let found = store.read()?;
         let limits = window::Limits {
             bytes: settings.window_bytes,
@@ -188,7 +188,7 @@ impl Core {
 
 impl State {
     /// Adds a run of a previous service process.
-    fn adopt(&mut self, kept: Kept, began: Moment) {
+    fn adopt(&mut self, kept: StoredRun, began: Moment) {
         let id = kept.run.id.clone();
         let target = kept.of.id.clone();
         let gone = "not seen since the service started".to_owned();

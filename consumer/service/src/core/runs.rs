@@ -5,12 +5,12 @@ use std::time::Duration;
 use axum::http::StatusCode;
 
 use super::targets::no_target;
-use super::{Asked, Core, Entry, Phase, State};
+use super::{Core, Entry, Phase, RunRequest, State};
+use crate::api_error::ApiError;
 use crate::clock::{Moment, stamp};
-use crate::fault::Fault;
+use crate::history::StoredRun;
 use crate::id;
 use crate::log::Level;
-use crate::store::Kept;
 use crate::wire::{Command, Run, State as TargetState, Status};
 
 impl Core {
@@ -18,7 +18,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the request cannot be satisfied now, or not at all.
-    pub fn create(&self, target: &str, asked: &Asked) -> Result<Run, Fault> {
+    pub fn create(&self, target: &str, asked: &RunRequest) -> Result<Run, ApiError> {
         self.begin(target, asked, None)
     }
 
@@ -26,21 +26,21 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if no targets are named or no id can be generated.
-    pub fn create_group(&self, asked: &Asked) -> Result<(String, Vec<Run>), Fault> {
+    pub fn create_group(&self, asked: &RunRequest) -> Result<(String, Vec<Run>), ApiError> {
         if asked.targets.is_empty() {
-            return Err(Fault::bad("Give `targets`: a list of target ids."));
+            return Err(ApiError::bad("Give `targets`: a list of target ids."));
         }
         self.is_on()?;
         let group = self.new_id()?;
         let one = |target: &String| match self.begin(target, asked, Some(&group)) {
             Ok(run) => Ok(run),
-            Err(fault) => self.refused(target, asked, &group, &fault.sentence),
+            Err(fault) => self.refused(target, asked, &group, &fault.message),
         };
         let runs = asked.targets.iter().map(one).collect::<Result<_, _>>()?;
         Ok((group, runs))
     }
 
-    fn begin(&self, target: &str, asked: &Asked, group: Option<&str>) -> Result<Run, Fault> {
+    fn begin(&self, target: &str, asked: &RunRequest, group: Option<&str>) -> Result<Run, ApiError> {
         self.is_on()?;
         let run = self.new_run(asked, group)?;
         let id = run.id.clone();
@@ -50,39 +50,46 @@ impl Core {
             let mut state = self.state();
             let of = state.targets.get(target).ok_or_else(no_target)?.target.clone();
             if of.state == TargetState::Gone {
-                return Err(Fault::conflict(format!("{} has ended: {}.", of.name, of.gone)));
+                return Err(ApiError::conflict(format!("{} has ended: {}.", of.name, of.gone)));
             }
             if let Some(cannot) = of.modes.iter().find(|can| can.mode == asked.mode && !can.available) {
                 let (mode, name) = (asked.mode.name(), &of.name);
-                return Err(Fault::bad(format!("{mode} cannot be recorded for {name}: {}.", cannot.reason)));
+                return Err(ApiError::bad(format!(
+                    "{mode} cannot be recorded for {name}: {}.",
+                    cannot.reason
+                )));
             }
             if state.running(target).is_some() {
-                return Err(Fault::conflict(format!("{target} is still under profiling.")));
+                return Err(ApiError::conflict(format!("{target} is still under profiling.")));
             }
             let running = state.runs.values().filter(|entry| entry.phase != Phase::Over).count();
             if running >= self.settings.max_concurrent {
-                let sentence = format!(
+                let message = format!(
                     "The limit of {running} concurrent runs is reached; wait for a run to end, or cancel one."
                 );
-                return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence));
+                return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, message));
             }
             room?;
             let run = Run { target: of.id.clone(), target_name: of.name.clone(), ..run };
-            state.add(Kept { run, of }, now, Phase::New);
+            state.add(StoredRun { run, of }, now, Phase::New);
             state.pulled(&id, asked.pulled);
         }
         if let Err(error) = self.describe(&id) {
             self.drop_entry(&id);
-            return Err(Fault::internal("write the run's description", error));
+            return Err(ApiError::internal("write the run's description", error));
         }
         let seconds = asked.duration;
         let of = [("run", (&id).into()), ("target", target.into()), ("mode", asked.mode.name().into())];
-        self.settings.log.tell(Level::Info, "run began", &[&of[..], &[("seconds", seconds.into())]].concat());
-        let told = {
+        self.settings.log.write(
+            Level::Info,
+            "run began",
+            &[&of[..], &[("seconds", seconds.into())]].concat(),
+        );
+        let sent = {
             let mut state = self.state();
             let waiting = state.runs.get_mut(&id).filter(|entry| entry.phase == Phase::New);
-            let told = waiting.map(|entry| {
-                entry.phase = Phase::Told;
+            let queued = waiting.map(|entry| {
+                entry.phase = Phase::Sent;
                 entry.stopping
             });
             let command = Command::Start {
@@ -92,13 +99,13 @@ impl Core {
                 interval: asked.interval.clone(),
                 engines: asked.engines.clone(),
             };
-            match told {
-                Some(false) => state.tell(target, command),
+            match queued {
+                Some(false) => state.send(target, command),
                 // Cancelled or removed in the meantime; the agent need not know.
                 Some(true) | None => true,
             }
         };
-        if !told {
+        if !sent {
             self.fail(&id, "The agent does not accept more commands.");
         }
         self.roll(target);
@@ -106,7 +113,7 @@ impl Core {
     }
 
     /// Creates a failed run, shown in a group for a target that could not be recorded.
-    fn refused(&self, target: &str, asked: &Asked, group: &str, why: &str) -> Result<Run, Fault> {
+    fn refused(&self, target: &str, asked: &RunRequest, group: &str, why: &str) -> Result<Run, ApiError> {
         let run = self.new_run(asked, Some(group))?;
         let now = self.now();
         let run = Run {
@@ -119,21 +126,21 @@ impl Core {
         let mut state = self.state();
         let Some(of) = state.targets.get(target).map(|joined| joined.target.clone()) else { return Ok(run) };
         let run = Run { target_name: of.name.clone(), ..run };
-        state.add(Kept { run: run.clone(), of }, now, Phase::Over);
+        state.add(StoredRun { run: run.clone(), of }, now, Phase::Over);
         drop(state);
-        self.describe(&run.id).map_err(|error| Fault::internal("write the run's description", error))?;
+        self.describe(&run.id).map_err(|error| ApiError::internal("write the run's description", error))?;
         self.roll(target);
         Ok(run)
     }
 
-    fn new_id(&self) -> Result<String, Fault> {
-        id::of_run(self.now().utc).map_err(|error| Fault::internal("make an id", error))
+    fn new_id(&self) -> Result<String, ApiError> {
+        id::new_run(self.now().utc).map_err(|error| ApiError::internal("make an id", error))
     }
 
-    fn new_run(&self, asked: &Asked, group: Option<&str>) -> Result<Run, Fault> {
+    fn new_run(&self, asked: &RunRequest, group: Option<&str>) -> Result<Run, ApiError> {
         let now = self.now();
         Ok(Run {
-            id: id::of_run(now.utc).map_err(|error| Fault::internal("make an id", error))?,
+            id: id::new_run(now.utc).map_err(|error| ApiError::internal("make an id", error))?,
             group: group.map(str::to_owned),
             target: String::new(),
             target_name: String::new(),
@@ -157,11 +164,11 @@ impl Core {
 
     /// # Errors
     /// Returns an error if on-demand profiling is off.
-    pub fn is_on(&self) -> Result<(), Fault> {
+    pub fn is_on(&self) -> Result<(), ApiError> {
         if self.settings.profiling {
             return Ok(());
         }
-        Err(Fault::missing(
+        Err(ApiError::missing(
             "Profiling on demand is off; start the service with `flightline serve --profiling`.",
         ))
     }
@@ -170,7 +177,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if it does not exist.
-    pub fn run(&self, id: &str) -> Result<Run, Fault> {
+    pub fn run(&self, id: &str) -> Result<Run, ApiError> {
         self.is_on()?;
         let now = self.now().running;
         self.state().view(id, now).ok_or_else(no_run)
@@ -180,7 +187,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the target does not exist.
-    pub fn history(&self, target: &str) -> Result<Vec<Run>, Fault> {
+    pub fn history(&self, target: &str) -> Result<Vec<Run>, ApiError> {
         self.is_on()?;
         let now = self.now().running;
         let state = self.state();
@@ -195,7 +202,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if on-demand profiling is off.
-    pub fn all(&self, group: Option<&str>) -> Result<Vec<Run>, Fault> {
+    pub fn all(&self, group: Option<&str>) -> Result<Vec<Run>, ApiError> {
         self.is_on()?;
         let now = self.now().running;
         let state = self.state();
@@ -210,21 +217,21 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if it does not exist or has ended.
-    pub fn cancel(&self, id: &str) -> Result<Run, Fault> {
+    pub fn cancel(&self, id: &str) -> Result<Run, ApiError> {
         self.is_on()?;
         {
             let now = self.now().running;
             let mut state = self.state();
             let entry = state.runs.get_mut(id).ok_or_else(no_run)?;
             if entry.phase == Phase::Over {
-                return Err(Fault::conflict("This run has ended."));
+                return Err(ApiError::conflict("This run has ended."));
             }
             if !entry.stopping {
                 entry.stopping = true;
                 entry.news = now;
                 entry.kept.run.message = "being cancelled".into();
                 let (target, run) = (entry.kept.run.target.clone(), id.to_owned());
-                state.tell(&target, Command::Stop { run });
+                state.send(&target, Command::Stop { run });
             }
         }
         self.run(id)
@@ -235,7 +242,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if it does not exist or its files cannot be deleted.
-    pub fn delete(&self, id: &str) -> Result<bool, Fault> {
+    pub fn delete(&self, id: &str) -> Result<bool, ApiError> {
         self.is_on()?;
         {
             let state = self.state();
@@ -246,7 +253,7 @@ impl Core {
             }
         }
         self.drop_entry(id);
-        self.store.remove(id).map_err(|error| Fault::internal("remove the run", error))?;
+        self.store.remove(id).map_err(|error| ApiError::internal("remove the run", error))?;
         Ok(true)
     }
 
@@ -295,18 +302,18 @@ impl Core {
 
     /// # Errors
     /// Returns an error if the disk has no room for another recording.
-    pub fn has_room(&self) -> Result<(), Fault> {
+    pub fn has_room(&self) -> Result<(), ApiError> {
         // If the free space is unknown, continue; a failed write is reported.
         let free = self.store.free().unwrap_or(u64::MAX);
         if free >= self.settings.min_free {
             return Ok(());
         }
-        let sentence = format!(
+        let message = format!(
             "Only {} MiB are free on the service's disk, but {} MiB must stay free; remove runs or files.",
             free >> 20,
             self.settings.min_free >> 20
         );
-        Err(Fault::new(StatusCode::INSUFFICIENT_STORAGE, sentence))
+        Err(ApiError::new(StatusCode::INSUFFICIENT_STORAGE, message))
     }
 
     fn drop_entry(&self, id: &str) {
@@ -334,7 +341,7 @@ impl Totals {
 }
 
 impl State {
-    fn add(&mut self, kept: Kept, began: Moment, phase: Phase) {
+    fn add(&mut self, kept: StoredRun, began: Moment, phase: Phase) {
         let (id, target) = (kept.run.id.clone(), kept.of.id.clone());
         self.histories.entry(target).or_default().push_back(id.clone());
         self.runs
@@ -387,6 +394,6 @@ pub(super) fn file_name(run: &Run) -> String {
     )
 }
 
-pub(super) fn no_run() -> Fault {
-    Fault::missing("Run not found.")
+pub(super) fn no_run() -> ApiError {
+    ApiError::missing("Run not found.")
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use tokio::sync::Notify;
 
-use super::asked::check_labels;
+use super::run_request::check_labels;
 use super::{Agent, Core, Joined, State};
-use crate::fault::Fault;
+use crate::api_error::ApiError;
 use crate::id;
+use crate::limits::{LONGEST_TEXT, MOST_COMMANDS};
 use crate::log::Level;
-use crate::settings::{LONGEST_TEXT, MOST_COMMANDS};
 use crate::wire::{
     Capability, Command, Commands, Hello, Labels, Mode, Numbered, State as TargetState, Target, Targets,
     Welcome,
@@ -23,17 +23,17 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the request is invalid, the service is full, or another agent owns the target.
-    pub fn hello(&self, hello: Hello, secret: Option<&str>) -> Result<Welcome, Fault> {
+    pub fn hello(&self, hello: Hello, secret: Option<&str>) -> Result<Welcome, ApiError> {
         if hello.protocol != 1 {
-            return Err(Fault::bad("This service uses protocol 1; use an agent of the same version."));
+            return Err(ApiError::bad("This service uses protocol 1; use an agent of the same version."));
         }
         if hello.key.is_empty() || hello.key.len() > LONGEST_TEXT || hello.name.is_empty() {
-            return Err(Fault::bad("An agent must send the `key` and `name` of the process."));
+            return Err(ApiError::bad("An agent must send the `key` and `name` of the process."));
         }
         check_labels(&hello.labels)?;
-        let fresh = id::secret().map_err(|error| Fault::internal("make a secret", error))?;
+        let fresh = id::secret().map_err(|error| ApiError::internal("make a secret", error))?;
         let now = self.now();
-        let id = self.state().id_of(&hello);
+        let id = self.state().target_id(&hello);
         self.make_room_for(&id)?;
         let mut state = self.state();
         let before = state.targets.get(&id).and_then(|joined| joined.agent.as_ref());
@@ -41,7 +41,7 @@ impl Core {
             let known = secret.is_some_and(|secret| id::same(secret, &agent.secret));
             let silent = now.running.saturating_sub(agent.seen) >= self.settings.heartbeat;
             if !known && !silent {
-                return Err(Fault::conflict(
+                return Err(ApiError::conflict(
                     "Another agent manages this process; stop it first, or retry later.",
                 ));
             }
@@ -71,7 +71,7 @@ impl Core {
         };
         wake.notify_waiters();
         let agent = Agent { secret: fresh.clone(), seen: now.running, commands, next, wake };
-        self.settings.log.tell(
+        self.settings.log.write(
             Level::Info,
             "target joined",
             &[
@@ -92,7 +92,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the agent is unknown.
-    pub fn heard(&self, target: &str, secret: &str) -> Result<(), Fault> {
+    pub fn heard(&self, target: &str, secret: &str) -> Result<(), ApiError> {
         let now = self.now();
         let mut state = self.state();
         let joined = state.targets.get_mut(target).ok_or_else(stranger)?;
@@ -111,7 +111,12 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the agent is unknown.
-    pub fn commands(&self, target: &str, secret: &str, after: u64) -> Result<(Commands, Arc<Notify>), Fault> {
+    pub fn commands(
+        &self,
+        target: &str,
+        secret: &str,
+        after: u64,
+    ) -> Result<(Commands, Arc<Notify>), ApiError> {
         self.heard(target, secret)?;
         let mut state = self.state();
         let agent =
@@ -125,7 +130,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the agent is unknown.
-    pub fn gone(&self, target: &str, secret: &str, why: &str) -> Result<(), Fault> {
+    pub fn gone(&self, target: &str, secret: &str, why: &str) -> Result<(), ApiError> {
         self.heard(target, secret)?;
         self.lost(target, &short(why));
         Ok(())
@@ -154,7 +159,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if it does not exist.
-    pub fn target(&self, id: &str) -> Result<Target, Fault> {
+    pub fn target(&self, id: &str) -> Result<Target, ApiError> {
         let target = self.state().target(id).ok_or_else(no_target)?;
         Ok(Target { continuous: self.windows.bounds(id), ..target })
     }
@@ -164,7 +169,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if no target or several targets match.
-    pub fn meant(&self, word: &str) -> Result<String, Fault> {
+    pub fn meant(&self, word: &str) -> Result<String, ApiError> {
         let state = self.state();
         if state.targets.contains_key(word) {
             return Ok(word.to_owned());
@@ -176,7 +181,7 @@ impl Core {
         let mut meant = state.targets.values().filter(named).filter(live);
         match (meant.next(), meant.next()) {
             (Some(one), None) => Ok(one.target.id.clone()),
-            (Some(_), Some(_)) => Err(Fault::conflict("Several targets have this name; give an id.")),
+            (Some(_), Some(_)) => Err(ApiError::conflict("Several targets have this name; give an id.")),
             _ => Err(no_target()),
         }
     }
@@ -185,14 +190,14 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if there is none, or more than one.
-    pub fn only_one(&self) -> Result<String, Fault> {
+    pub fn only_one(&self) -> Result<String, ApiError> {
         let state = self.state();
         let live = |joined: &&Joined| joined.target.state == TargetState::Live && joined.agent.is_some();
         let mut live = state.targets.values().filter(live);
         match (live.next(), live.next()) {
             (Some(one), None) => Ok(one.target.id.clone()),
-            (None, _) => Err(Fault::missing("No target can be recorded; start an agent.")),
-            _ => Err(Fault::bad("There are several targets; select one with ?target=NAME.")),
+            (None, _) => Err(ApiError::missing("No target can be recorded; start an agent.")),
+            _ => Err(ApiError::bad("There are several targets; select one with ?target=NAME.")),
         }
     }
 
@@ -200,9 +205,9 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if there is none, or more than one.
-    pub fn job_manager(&self) -> Result<String, Fault> {
+    pub fn job_manager(&self) -> Result<String, ApiError> {
         self.meant("jobmanager").map_err(|fault| match fault.status {
-            StatusCode::NOT_FOUND => Fault::missing(
+            StatusCode::NOT_FOUND => ApiError::missing(
                 "No target is labelled as the JobManager; start its agent with --label role=jobmanager.",
             ),
             _ => fault,
@@ -214,7 +219,7 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if all targets are live or files cannot be deleted.
-    pub(super) fn make_room_for(&self, id: &str) -> Result<(), Fault> {
+    pub(super) fn make_room_for(&self, id: &str) -> Result<(), ApiError> {
         let gone = {
             let state = self.state();
             if state.targets.contains_key(id) || state.targets.len() < self.settings.max_targets {
@@ -224,8 +229,8 @@ impl Core {
         };
         let most = self.settings.max_targets;
         let full = || {
-            let sentence = format!("The limit of {most} targets is reached; raise --max-targets.");
-            Fault::new(StatusCode::TOO_MANY_REQUESTS, sentence)
+            let message = format!("The limit of {most} targets is reached; raise --max-targets.");
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, message)
         };
         self.forget(&gone.ok_or_else(full)?)
     }
@@ -234,12 +239,12 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if it does not exist or is live.
-    pub fn forget(&self, id: &str) -> Result<(), Fault> {
+    pub fn forget(&self, id: &str) -> Result<(), ApiError> {
         let runs = {
             let mut state = self.state();
             let joined = state.targets.get(id).ok_or_else(no_target)?;
             if joined.target.state == TargetState::Live {
-                return Err(Fault::conflict(format!(
+                return Err(ApiError::conflict(format!(
                     "{} is running; only targets that have ended can be removed.",
                     joined.target.name
                 )));
@@ -249,9 +254,9 @@ impl Core {
             runs.iter().for_each(|run| drop(state.runs.remove(run)));
             runs
         };
-        self.windows.forget(id).map_err(|error| Fault::internal("remove its stored data", error))?;
+        self.windows.forget(id).map_err(|error| ApiError::internal("remove its stored data", error))?;
         for run in runs {
-            self.store.remove(&run).map_err(|error| Fault::internal("remove a run", error))?;
+            self.store.remove(&run).map_err(|error| ApiError::internal("remove a run", error))?;
         }
         Ok(())
     }
@@ -288,7 +293,7 @@ impl Core {
             if joined.target.state != TargetState::Gone {
                 let of =
                     [("target", target.into()), ("name", (&joined.target.name).into()), ("why", why.into())];
-                self.settings.log.tell(Level::Info, "target gone", &of);
+                self.settings.log.write(Level::Info, "target gone", &of);
             }
             joined.target.state = TargetState::Gone;
             why.clone_into(&mut joined.target.gone);
@@ -305,8 +310,8 @@ impl Core {
 
 impl State {
     /// A process keeps its target id across exec.
-    fn id_of(&self, hello: &Hello) -> String {
-        let id = id::of_target(&hello.name, hello.pid, &hello.key);
+    fn target_id(&self, hello: &Hello) -> String {
+        let id = id::target(&hello.name, hello.pid, &hello.key);
         if self.targets.contains_key(&id) {
             return id;
         }
@@ -330,7 +335,7 @@ impl State {
     }
 
     /// Queues a command for a target's agent. Returns false if there is no agent or its queue is full.
-    pub(super) fn tell(&mut self, target: &str, command: Command) -> bool {
+    pub(super) fn send(&mut self, target: &str, command: Command) -> bool {
         let Some(agent) = self.targets.get_mut(target).and_then(|joined| joined.agent.as_mut()) else {
             return false;
         };
@@ -387,10 +392,10 @@ pub(super) fn short(text: &str) -> String {
     text.chars().take(LONGEST_TEXT).collect()
 }
 
-fn stranger() -> Fault {
-    Fault::missing("Unknown agent; it must register first.")
+fn stranger() -> ApiError {
+    ApiError::missing("Unknown agent; it must register first.")
 }
 
-pub(super) fn no_target() -> Fault {
-    Fault::missing("Target not found; GET /v1/targets lists the targets.")
+pub(super) fn no_target() -> ApiError {
+    ApiError::missing("Target not found; GET /v1/targets lists the targets.")
 }

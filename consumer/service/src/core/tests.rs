@@ -2,7 +2,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use super::*;
-use crate::fault::Fault;
+use crate::api_error::ApiError;
 use crate::wire::{Capability, Command, Hello, Mode, Progress, Welcome};
 
 mod pulled;
@@ -60,7 +60,7 @@ impl Bench {
         self.core.progress(&agent.target, &agent.secret, &run.id, progress).unwrap();
     }
 
-    pub(super) fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn deliver(&self, agent: &Welcome, run: &Run, bytes: usize) -> Result<(), ApiError> {
         let mut delivery = self.core.deliver(&agent.target, &agent.secret, &run.id)?;
         delivery.file().unwrap().write_all(&vec![7; bytes]).unwrap();
         let (message, ended) = Default::default();
@@ -69,7 +69,7 @@ impl Bench {
 
     /// Creates, records and delivers a run.
     fn whole(&self, agent: &Welcome, bytes: usize) -> Run {
-        let run = self.core.create(&agent.target, &asked(1)).unwrap();
+        let run = self.core.create(&agent.target, &run_request(1)).unwrap();
         self.started(agent, &run);
         self.pass(1);
         self.deliver(agent, &run, bytes).unwrap();
@@ -109,9 +109,17 @@ pub(super) fn hello(pid: u32) -> Hello {
     }
 }
 
-pub(super) fn asked(duration: u64) -> Asked {
+pub(super) fn run_request(duration: u64) -> RunRequest {
     let (labels, interval) = (BTreeMap::new(), None);
-    Asked { mode: Mode::Cpu, duration, interval, engines: vec![], labels, targets: vec![], pulled: false }
+    RunRequest {
+        mode: Mode::Cpu,
+        duration,
+        interval,
+        engines: vec![],
+        labels,
+        targets: vec![],
+        pulled: false,
+    }
 }
 
 #[test]
@@ -119,32 +127,33 @@ fn concurrent_requests_start_one_run() {
     let bench = Bench::new(Settings { max_concurrent: 1000, ..on() });
     let (one, other) = (bench.agent(1), bench.agent(2));
     let barrier = std::sync::Barrier::new(64);
-    let results: Vec<Result<Run, Fault>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Run, ApiError>> = std::thread::scope(|scope| {
         let ask = || {
             barrier.wait();
-            bench.core.create(&one.target, &asked(30))
+            bench.core.create(&one.target, &run_request(30))
         };
         let threads: Vec<_> = (0..64).map(|_| scope.spawn(ask)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let refused: Vec<&Fault> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+    let refused: Vec<&ApiError> = results.iter().filter_map(|result| result.as_ref().err()).collect();
     assert_eq!(refused.len(), 63);
-    let sentence = format!("{} is still under profiling.", one.target);
-    assert!(refused.iter().all(|fault| fault.status == 409 && fault.sentence == sentence), "{refused:?}");
+    let message = format!("{} is still under profiling.", one.target);
+    assert!(refused.iter().all(|fault| fault.status == 409 && fault.message == message), "{refused:?}");
     assert_eq!(bench.commands(&one).len(), 1);
-    bench.core.create(&other.target, &asked(30)).unwrap();
+    bench.core.create(&other.target, &run_request(30)).unwrap();
 }
 
 #[test]
 fn completed_run_does_not_change() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
-    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    let run = bench.core.create(&agent.target, &run_request(30)).unwrap();
     assert_eq!((run.status, run.trigger_time, run.finished_time), (Status::Running, 1_700_000_000_000, 0));
-    let Command::Start { run: told, duration: 30, mode: Mode::Cpu, .. } = &bench.commands(&agent)[0] else {
+    let Command::Start { run: started, duration: 30, mode: Mode::Cpu, .. } = &bench.commands(&agent)[0]
+    else {
         panic!()
     };
-    assert_eq!(*told, run.id);
+    assert_eq!(*started, run.id);
     bench.started(&agent, &run);
     bench.pass(12);
     assert_eq!(bench.core.run(&run.id).unwrap().elapsed, 12_000);
@@ -171,7 +180,7 @@ fn completed_run_does_not_change() {
 fn clock_set_back_does_not_shorten_run() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
-    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    let run = bench.core.create(&agent.target, &run_request(30)).unwrap();
     bench.started(&agent, &run);
     bench.pass(30);
     bench.hands.utc.fetch_sub(3_600_000, SeqCst);
@@ -184,7 +193,7 @@ fn failed_starts_are_in_history_and_free_the_run_slot() {
     let bench = Bench::new(Settings { history_size: 4, ..on() });
     let agent = bench.agent(1);
     for number in 0..50 {
-        let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+        let run = bench.core.create(&agent.target, &run_request(30)).unwrap();
         let why = Progress::Failed { message: format!("no perf events, {number}") };
         bench.core.progress(&agent.target, &agent.secret, &run.id, why).unwrap();
         let run = bench.core.run(&run.id).unwrap();
@@ -213,7 +222,7 @@ fn oldest_runs_are_deleted_and_running_ones_retained() {
     let bench = Bench::new(Settings { history_size: 1, ..on() });
     let agent = bench.agent(1);
     let first = bench.whole(&agent, 10);
-    let running = bench.core.create(&agent.target, &asked(30)).unwrap();
+    let running = bench.core.create(&agent.target, &run_request(30)).unwrap();
     assert!(bench.core.run(&first.id).is_err());
     assert_eq!(bench.core.history(&agent.target).unwrap()[0].id, running.id);
 }
@@ -233,7 +242,7 @@ fn restart_restores_history_and_fails_interrupted_runs() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
     let whole = bench.whole(&agent, 10);
-    let running = bench.core.create(&agent.target, &asked(30)).unwrap();
+    let running = bench.core.create(&agent.target, &run_request(30)).unwrap();
     let mut delivery = bench.core.deliver(&agent.target, &agent.secret, &running.id).unwrap();
     delivery.file().unwrap().write_all(b"half").unwrap();
     // Simulate kill -9: no cleanup runs.
@@ -279,7 +288,7 @@ fn restart_restores_history_and_fails_interrupted_runs() {
 fn cancelled_run_stores_partial_recording() {
     let bench = Bench::new(on());
     let agent = bench.agent(1);
-    let run = bench.core.create(&agent.target, &asked(30)).unwrap();
+    let run = bench.core.create(&agent.target, &run_request(30)).unwrap();
     bench.started(&agent, &run);
     bench.commands(&agent);
     assert!(!bench.core.delete(&run.id).unwrap());
@@ -298,7 +307,7 @@ fn silent_agent_is_gone_while_others_continue() {
     let (silent, lively, dead) = (bench.agent(1), bench.agent(2), bench.agent(3));
     let all = [&silent, &lively, &dead];
     let runs = all.map(|agent| {
-        let run = bench.core.create(&agent.target, &asked(60)).unwrap();
+        let run = bench.core.create(&agent.target, &run_request(60)).unwrap();
         bench.started(agent, &run);
         run
     });
@@ -315,9 +324,9 @@ fn silent_agent_is_gone_while_others_continue() {
     let states =
         bench.core.targets().targets.into_iter().map(|target| (target.pid, target.state)).collect::<Vec<_>>();
     assert_eq!(states, [(1, TargetState::Gone), (2, TargetState::Live), (3, TargetState::Gone)]);
-    assert_eq!(bench.core.create(&silent.target, &asked(1)).unwrap_err().status, 409);
+    assert_eq!(bench.core.create(&silent.target, &run_request(1)).unwrap_err().status, 409);
     bench.core.heard(&silent.target, &silent.secret).unwrap();
-    bench.core.create(&silent.target, &asked(1)).unwrap();
+    bench.core.create(&silent.target, &run_request(1)).unwrap();
 }
 
 #[test]
@@ -331,24 +340,24 @@ fn run_fails_if_its_agent_makes_no_progress() {
             bench.core.look();
         }
     };
-    let never = bench.core.create(&agent.target, &asked(60)).unwrap();
+    let never = bench.core.create(&agent.target, &run_request(60)).unwrap();
     heard(10);
     let ended = bench.core.run(&never.id).unwrap();
     assert_eq!(
         (ended.status, ended.message.as_str()),
         (Status::Failed, "The agent did not start the recording within 10 s.")
     );
-    let silent = bench.core.create(&agent.target, &asked(60)).unwrap();
+    let silent = bench.core.create(&agent.target, &run_request(60)).unwrap();
     bench.started(&agent, &silent);
     heard(99);
     assert_eq!(bench.core.run(&silent.id).unwrap().status, Status::Running);
     heard(1);
     assert_eq!(bench.core.run(&silent.id).unwrap().status, Status::Failed);
-    let stopped = bench.core.create(&agent.target, &asked(60)).unwrap();
+    let stopped = bench.core.create(&agent.target, &run_request(60)).unwrap();
     bench.core.cancel(&stopped.id).unwrap();
     heard(10);
     assert_eq!(bench.core.run(&stopped.id).unwrap().status, Status::Cancelled);
-    let broken = bench.core.create(&agent.target, &asked(60)).unwrap();
+    let broken = bench.core.create(&agent.target, &run_request(60)).unwrap();
     bench.started(&agent, &broken);
     let delivery = bench.core.deliver(&agent.target, &agent.secret, &broken.id).unwrap();
     heard(29);
@@ -364,7 +373,7 @@ fn group_has_one_run_per_target() {
     let agents: Vec<Welcome> = (1..=5).map(|pid| bench.agent(pid)).collect();
     bench.core.gone(&agents[2].target, &agents[2].secret, "exit status 1").unwrap();
     let targets = agents.iter().map(|agent| agent.target.clone()).chain(["nobody".to_owned()]).collect();
-    let (group, runs) = bench.core.create_group(&Asked { targets, ..asked(30) }).unwrap();
+    let (group, runs) = bench.core.create_group(&RunRequest { targets, ..run_request(30) }).unwrap();
     let statuses: Vec<Status> = runs.iter().map(|run| run.status).collect();
     let (r, f) = (Status::Running, Status::Failed);
     assert_eq!(statuses, [r, r, f, r, r, f]);
@@ -376,12 +385,12 @@ fn group_has_one_run_per_target() {
 fn runs_are_limited_by_concurrency_and_free_space() {
     let bench = Bench::new(Settings { max_concurrent: 2, ..on() });
     let agents: Vec<Welcome> = (1..=3).map(|pid| bench.agent(pid)).collect();
-    bench.core.create(&agents[0].target, &asked(30)).unwrap();
-    bench.core.create(&agents[1].target, &asked(30)).unwrap();
-    assert_eq!(bench.core.create(&agents[2].target, &asked(30)).unwrap_err().status, 429);
+    bench.core.create(&agents[0].target, &run_request(30)).unwrap();
+    bench.core.create(&agents[1].target, &run_request(30)).unwrap();
+    assert_eq!(bench.core.create(&agents[2].target, &run_request(30)).unwrap_err().status, 429);
     let full = Bench::new(Settings { min_free: u64::MAX, ..on() });
     let agent = full.agent(1);
-    assert_eq!(full.core.create(&agent.target, &asked(30)).unwrap_err().status, 507);
+    assert_eq!(full.core.create(&agent.target, &run_request(30)).unwrap_err().status, 507);
 }
 
 #[test]
@@ -389,7 +398,7 @@ fn disabled_profiling_returns_not_found() {
     let bench = Bench::new(Settings { profiling: false, ..on() });
     let agent = bench.agent(1);
     assert!(!bench.core.targets().profiling);
-    assert_eq!(bench.core.create(&agent.target, &asked(30)).unwrap_err().status, 404);
+    assert_eq!(bench.core.create(&agent.target, &run_request(30)).unwrap_err().status, 404);
     assert_eq!(bench.core.history(&agent.target).unwrap_err().status, 404);
 }
 
@@ -397,7 +406,7 @@ fn disabled_profiling_returns_not_found() {
 fn agent_can_only_change_its_own_runs() {
     let bench = Bench::new(on());
     let (one, other) = (bench.agent(1), bench.agent(2));
-    let run = bench.core.create(&one.target, &asked(30)).unwrap();
+    let run = bench.core.create(&one.target, &run_request(30)).unwrap();
     let lie = || Progress::Failed { message: "lie".into() };
     assert_eq!(bench.core.progress(&other.target, &other.secret, &run.id, lie()).unwrap_err().status, 404);
     assert_eq!(bench.core.progress(&one.target, &other.secret, &run.id, lie()).unwrap_err().status, 404);
@@ -441,7 +450,7 @@ fn continuous_window_survives_restart() {
     let (id, secret) = (agent.target.as_str(), agent.secret.as_str());
     assert_eq!(bench.core.window(id, 10).unwrap_err().status, 404);
     let bytes =
-        std::fs::read(format!("{}recordings/flightline.jfr", crate::pictures::tests::FIXTURES)).unwrap();
+        std::fs::read(format!("{}recordings/flightline.jfr", crate::render::tests::FIXTURES)).unwrap();
     assert_eq!(bench.core.put(id, "lie", bytes.clone().into()).unwrap_err().status, 404);
     let torn = bytes[..bytes.len() - 9].to_vec();
     assert_eq!(bench.core.put(id, secret, torn.into()).unwrap_err().status, 422);
@@ -478,7 +487,7 @@ fn continuous_window_survives_restart() {
 fn damaged_request_bodies_are_accepted_or_rejected_with_message() {
     let bench = Bench::new(Settings { max_targets: 64, ..on() });
     let create = br#"{"mode":"CPU","duration":30,"interval":"10ms","engines":["alloc@1m"],"labels":{"a":"b"},"targets":["x"]}"#;
-    let told = serde_json::to_vec(&hello(1)).unwrap();
+    let hello_body = serde_json::to_vec(&hello(1)).unwrap();
     let mut random = 88_172_645_463_325_252_u64;
     let mut next = |below: usize| {
         random ^= random << 13;
@@ -502,7 +511,7 @@ fn damaged_request_bodies_are_accepted_or_rejected_with_message() {
     ];
     let (mut taken, mut refused) = (0, 0);
     for _ in 0..10_000 {
-        let mut body = if next(2) == 0 { create.to_vec() } else { told.clone() };
+        let mut body = if next(2) == 0 { create.to_vec() } else { hello_body.clone() };
         for _ in 0..next(4) {
             let (at, end) = (next(body.len()), next(body.len()) + 1);
             match next(3) {
@@ -512,7 +521,8 @@ fn damaged_request_bodies_are_accepted_or_rejected_with_message() {
             }
             body.push(b' ');
         }
-        let asked = Asked::parse(&body, &bench.core.settings).map_err(|fault| assert_eq!(fault.status, 400));
+        let asked =
+            RunRequest::parse(&body, &bench.core.settings).map_err(|fault| assert_eq!(fault.status, 400));
         let hello = serde_json::from_slice::<Hello>(&body).map_err(drop);
         let hello = hello.and_then(|hello| {
             bench

@@ -18,11 +18,11 @@ use serde::Serialize;
 
 use super::targets::{no_target, short};
 use super::{Core, Joined, check_labels};
-use crate::fault::Fault;
+use crate::api_error::ApiError;
 use crate::forward::{Content, Item};
 use crate::id;
 use crate::ingest::App;
-use crate::pictures::{NotWhole, Source, check};
+use crate::render::{NotWhole, Source, check};
 use crate::window::{Bounds, Chunk, Error, Limits, Part, Timeline, Window};
 use crate::wire::{self, Capability, State as TargetState, Target};
 
@@ -40,21 +40,21 @@ const LONGEST_DESCRIPTION: u64 = 1 << 20;
 pub(super) struct Windows {
     dir: OwnedFd,
     limits: Limits,
-    open: Mutex<BTreeMap<String, Arc<Held>>>,
+    open: Mutex<BTreeMap<String, Arc<OpenWindow>>>,
     /// Serializes creation and removal of windows; readers do not wait for these file operations.
     making: Mutex<()>,
 }
 
 /// A window, with cached data that can be read without waiting for a writer.
 #[derive(Debug)]
-struct Held {
+struct OpenWindow {
     window: Mutex<Window>,
     bounds: Mutex<Option<Bounds>>,
     /// The last [`LOAD_STEPS`] steps.
     recent: Mutex<Option<Timeline>>,
 }
 
-impl Held {
+impl OpenWindow {
     fn new(window: Window) -> Arc<Self> {
         let (bounds, recent) = (Mutex::new(window.bounds()), Mutex::new(recent(&window)));
         Arc::new(Self { window: Mutex::new(window), bounds, recent })
@@ -82,7 +82,7 @@ fn recent(window: &Window) -> Option<Timeline> {
 
 /// Contents of a target's window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Kept {
+pub struct WindowContents {
     /// Time range and size.
     #[serde(flatten)]
     pub bounds: Bounds,
@@ -108,29 +108,29 @@ impl Windows {
             let Ok(target) = described(&dir) else { continue };
             if target.id == id {
                 let window = Window::open(dir, limits, now).map_err(io::Error::other)?;
-                windows.all().insert(id.to_owned(), Held::new(window));
+                windows.all().insert(id.to_owned(), OpenWindow::new(window));
                 targets.push(target);
             }
         }
         Ok((windows, targets))
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Held>>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<OpenWindow>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, target: &str) -> Option<Arc<Held>> {
+    fn get(&self, target: &str) -> Option<Arc<OpenWindow>> {
         self.all().get(target).cloned()
     }
 
     /// Returns a target's window, creating it if necessary.
-    fn made(&self, target: &Target, now: i64) -> io::Result<Arc<Held>> {
-        if let Some(window) = self.of(&target.id) {
+    fn made(&self, target: &Target, now: i64) -> io::Result<Arc<OpenWindow>> {
+        if let Some(window) = self.get(&target.id) {
             return Ok(window);
         }
         let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have created it in the meantime.
-        if let Some(window) = self.of(&target.id) {
+        if let Some(window) = self.get(&target.id) {
             return Ok(window);
         }
         let id = target.id.as_str();
@@ -145,26 +145,26 @@ impl Windows {
         file.write_all(&serde_json::to_vec(target)?)?;
         renameat(&dir, temporary, &dir, TARGET)?;
         let window = Window::open(dir, self.limits, now).map_err(io::Error::other)?;
-        let window = Held::new(window);
+        let window = OpenWindow::new(window);
         self.all().insert(id.to_owned(), Arc::clone(&window));
         Ok(window)
     }
 
     /// Returns the time range and size of a target's window.
     pub(super) fn bounds(&self, target: &str) -> Option<Bounds> {
-        let held = self.of(target)?;
-        *held.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+        let window = self.get(target)?;
+        *window.bounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if the target's window has data in an interval.
     pub(super) fn overlaps(&self, target: &str, from: i64, to: i64) -> bool {
-        self.of(target).is_some_and(|window| window.with(|window| window.overlaps(from, to)))
+        self.get(target).is_some_and(|window| window.with(|window| window.overlaps(from, to)))
     }
 
     /// Returns a target's samples per second over the last [`LOAD_STEPS`] steps.
     pub(super) fn recent(&self, target: &str) -> Option<Timeline> {
-        let held = self.of(target)?;
-        held.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let window = self.get(target)?;
+        window.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Deletes a target's window.
@@ -181,7 +181,7 @@ impl Windows {
 
     /// Removes expired data, and counts one chunk of each window loaded at startup.
     pub(super) fn look(&self, now: i64) {
-        let windows: Vec<Arc<Held>> = self.all().values().cloned().collect();
+        let windows: Vec<Arc<OpenWindow>> = self.all().values().cloned().collect();
         for window in windows {
             // If the disk fails now, the next call retries.
             let next = window.with(|window| {
@@ -201,14 +201,14 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the agent is unknown, the chunks are damaged, or there is no room.
-    pub fn put(&self, target: &str, secret: &str, chunks: Bytes) -> Result<(), Fault> {
+    pub fn put(&self, target: &str, secret: &str, chunks: Bytes) -> Result<(), ApiError> {
         self.heard(target, secret)?;
         let of = self.target(target)?;
         self.has_room_for(target)?;
-        let mut chunk = Chunk::of_bytes(chunks.clone()).map_err(flawed)?;
+        let mut chunk = Chunk::from_bytes(chunks.clone()).map_err(flawed)?;
         let now = self.now().utc;
         let window =
-            self.windows.made(&of, now).map_err(|error| Fault::internal("store the chunks", error))?;
+            self.windows.made(&of, now).map_err(|error| ApiError::internal("store the chunks", error))?;
         self.keep(&window, &mut chunk, now)?;
         if !self.forward.is_empty() {
             let (from, until) = (chunk.checked().first_ms, chunk.checked().last_ms);
@@ -219,12 +219,12 @@ impl Core {
     }
 
     /// New windows need room on the disk; existing ones replace their oldest chunks.
-    fn has_room_for(&self, target: &str) -> Result<(), Fault> {
-        if self.windows.of(target).is_some() { Ok(()) } else { self.has_room() }
+    fn has_room_for(&self, target: &str) -> Result<(), ApiError> {
+        if self.windows.get(target).is_some() { Ok(()) } else { self.has_room() }
     }
 
     /// Stores a chunk. On a full disk the window does not grow: its oldest chunks make room.
-    fn keep(&self, window: &Held, chunk: &mut Chunk, now: i64) -> Result<(), Fault> {
+    fn keep(&self, window: &OpenWindow, chunk: &mut Chunk, now: i64) -> Result<(), ApiError> {
         let room = self.has_room();
         window.with(|window| {
             if let Err(fault) = room
@@ -240,11 +240,11 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the recording is damaged or there is no room.
-    pub fn pushed(&self, app: &App, recording: Bytes) -> Result<(), Fault> {
+    pub fn pushed(&self, app: &App, recording: Bytes) -> Result<(), ApiError> {
         check_labels(&app.labels)?;
-        let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
+        let id = id::target(&app.name, 0, &format!("pushed/{}", app.text()));
         self.has_room_for(&id)?;
-        let mut chunk = Chunk::of_bytes(recording).map_err(flawed)?;
+        let mut chunk = Chunk::from_bytes(recording).map_err(flawed)?;
         let now = self.now();
         let reason = "another profiler records it and pushes the profiles".to_owned();
         let can = |mode| Capability { mode, available: false, reason: reason.clone() };
@@ -279,7 +279,7 @@ impl Core {
         let window = self
             .windows
             .made(&target, now.utc)
-            .map_err(|error| Fault::internal("store the recording", error))?;
+            .map_err(|error| ApiError::internal("store the recording", error))?;
         self.keep(&window, &mut chunk, now.utc)
     }
 
@@ -287,40 +287,40 @@ impl Core {
     ///
     /// # Errors
     /// Returns an error if the target does not exist or has no data.
-    pub fn window(&self, target: &str, steps: usize) -> Result<Kept, Fault> {
-        let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
+    pub fn window(&self, target: &str, steps: usize) -> Result<WindowContents, ApiError> {
+        let window = self.windows.get(target).ok_or_else(|| self.no_window(target))?;
         let kept = window.with(|window| {
             let bounds = window.bounds()?;
             let end = bounds.to.saturating_add(1);
             let (chunks, timeline) =
                 (window.chunks(bounds.from, end), window.timeline(bounds.from, end, steps));
-            Some(Kept { bounds, chunks, timeline })
+            Some(WindowContents { bounds, chunks, timeline })
         });
-        kept.ok_or_else(|| self.nothing_kept(target))
+        kept.ok_or_else(|| self.no_window(target))
     }
 
     /// Returns the files that cover an interval (UTC ms).
     ///
     /// # Errors
     /// Returns an error if there is no data or too much.
-    pub fn interval(&self, target: &str, from: i64, to: i64) -> Result<(Vec<Source>, Target), Fault> {
+    pub fn interval(&self, target: &str, from: i64, to: i64) -> Result<(Vec<Source>, Target), ApiError> {
         let of = self.target(target)?;
         if from >= to {
-            return Err(Fault::bad("Give `from` and `to` in UTC ms, with `from` before `to`."));
+            return Err(ApiError::bad("Give `from` and `to` in UTC ms, with `from` before `to`."));
         }
-        let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
+        let window = self.windows.get(target).ok_or_else(|| self.no_window(target))?;
         let sources = window.with(|window| window.select(from, to)).map_err(refused)?;
         if sources.is_empty() {
-            return Err(Fault::missing(
+            return Err(ApiError::missing(
                 "No data in this interval; GET the window for the available interval.",
             ));
         }
         Ok((sources, of))
     }
 
-    fn nothing_kept(&self, target: &str) -> Fault {
+    fn no_window(&self, target: &str) -> ApiError {
         match self.target(target) {
-            Ok(_) => Fault::missing(
+            Ok(_) => ApiError::missing(
                 "The target has no continuous profile; start its agent with `flightline agent --continuous`.",
             ),
             Err(_) => no_target(),
@@ -340,16 +340,16 @@ impl Core {
     }
 }
 
-fn flawed(flaw: NotWhole) -> Fault {
-    Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("The chunks are not complete: {flaw}."))
+fn flawed(flaw: NotWhole) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("The chunks are not complete: {flaw}."))
 }
 
-fn refused(error: Error) -> Fault {
+fn refused(error: Error) -> ApiError {
     let status = match error {
         Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    Fault::new(status, error.to_string())
+    ApiError::new(status, error.to_string())
 }
 
 fn directory() -> OFlag {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flightline_export::send::Sender;
 
-use super::{Kind, To, made};
+use super::{Destination, Kind, payload};
 use crate::log::{Level, Log};
 use crate::wire::{Labels, Target};
 
@@ -84,14 +84,14 @@ struct Shared {
 /// Queue of one receiver.
 #[derive(Debug)]
 pub(super) struct Queue {
-    to: To,
+    to: Destination,
     shared: Arc<Shared>,
     sender: Arc<Sender>,
     log: Log,
 }
 
 impl Queue {
-    pub(super) fn new(to: &To, log: &Log) -> io::Result<Self> {
+    pub(super) fn new(to: &Destination, log: &Log) -> io::Result<Self> {
         let sender = Arc::new(Sender::new(&to.target, to.settings.clone()).map_err(io::Error::other)?);
         let shared = Arc::new(Shared::default());
         let (of_thread, by, kind, most) =
@@ -132,11 +132,11 @@ impl Queue {
         let (to, address) = (self.to.kind.name(), self.to.target.to_string());
         for message in &messages {
             let fields = [("to", to.into()), ("address", (&address).into()), ("why", message.into())];
-            self.log.tell(Level::Warn, "not forwarded", &fields);
+            self.log.write(Level::Warn, "not forwarded", &fields);
         }
         if dropped > 0 {
             let fields = [("to", to.into()), ("address", (&address).into()), ("recordings", dropped.into())];
-            self.log.tell(Level::Warn, "dropped because the forward queue is full", &fields);
+            self.log.write(Level::Warn, "dropped because the forward queue is full", &fields);
         }
     }
 
@@ -187,7 +187,7 @@ impl Shared {
 
     fn work(&self, sender: &Sender, kind: Kind, most: usize) {
         while let Some(item) = self.take() {
-            let sent = made::send(&item, kind, most, sender);
+            let sent = payload::send(&item, kind, most, sender);
             let mut state = self.lock();
             state.busy = false;
             if let Err(why) = sent {

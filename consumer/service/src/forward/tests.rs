@@ -12,8 +12,8 @@ use prost::Message;
 use super::*;
 use crate::ingest::{self, Limits};
 use crate::log::{Format as LogFormat, Level};
-use crate::pictures::tests::FIXTURES;
-use crate::pictures::{Format, Wanted, make};
+use crate::render::tests::FIXTURES;
+use crate::render::{Format, RenderOptions, make};
 use crate::wire::{Labels, State, Target};
 
 /// A received request.
@@ -104,10 +104,11 @@ fn item() -> Item {
 }
 
 /// A receiver with short retry delays.
-fn to(kind: Kind, address: &str) -> To {
+fn to(kind: Kind, address: &str) -> Destination {
     let url = format!("http://{address}");
     let target = if kind == Kind::Otlp { send::Target::parse(&url) } else { send::Target::pyroscope(&url) };
-    let mut to = To::new(kind, target.unwrap(), vec![("authorization".into(), "Bearer secret".into())]);
+    let mut to =
+        Destination::new(kind, target.unwrap(), vec![("authorization".into(), "Bearer secret".into())]);
     to.settings.first_pause = Duration::from_millis(20);
     to.settings.longest_pause = Duration::from_millis(40);
     to
@@ -128,7 +129,7 @@ fn until(forward: &Forward, is: impl Fn(&Counts) -> bool) -> Counts {
 /// Total weight of the recording in ns, or its number of samples.
 fn total(total: bool) -> u64 {
     let file = std::fs::File::open(format!("{FIXTURES}recordings/flightline.jfr")).unwrap();
-    let wanted = Wanted { event: Some("cpu".into()), total, ..Wanted::default() };
+    let wanted = RenderOptions { event: Some("cpu".into()), total, ..RenderOptions::default() };
     make(Format::Folded, &[file], &wanted, &mut Vec::new()).unwrap().total
 }
 

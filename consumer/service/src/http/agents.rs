@@ -10,16 +10,16 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::body::{Pieces, large, small, too_large};
-use super::{App, Asking, Named, apart, json};
+use super::{App, PathParams, QueryParams, apart, json};
+use crate::api_error::ApiError;
 use crate::core::Delivered;
-use crate::fault::Fault;
-use crate::pictures;
-use crate::settings::LARGEST_CHUNKS;
+use crate::limits::LARGEST_CHUNKS;
+use crate::render;
 use crate::wire::{AGENT_HEADER, Gone, Hello, Progress};
 
-pub async fn hello(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Fault> {
-    let body = small(body, app.core.settings.patience).await?;
-    let hello: Hello = told(&body)?;
+pub async fn hello(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
+    let body = small(body, app.core.settings.client_timeout).await?;
+    let hello: Hello = parse_json(&body)?;
     let before = headers.get(AGENT_HEADER).and_then(|value| value.to_str().ok());
     Ok(json(StatusCode::OK, &app.core.hello(hello, before)?))
 }
@@ -33,10 +33,10 @@ pub struct After {
 /// Long poll: answers as soon as there is a command, or after a heartbeat.
 pub async fn commands(
     State(app): State<App>,
-    Named(target): Named<String>,
-    Asking(After { after }): Asking<After>,
+    PathParams(target): PathParams<String>,
+    QueryParams(After { after }): QueryParams<After>,
     headers: HeaderMap,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let secret = secret(&headers);
     let (_, wake) = app.core.commands(&target, secret, after)?;
     let mut woken = std::pin::pin!(wake.notified());
@@ -59,12 +59,12 @@ pub async fn commands(
 
 pub async fn progress(
     State(app): State<App>,
-    Named((target, run)): Named<(String, String)>,
+    PathParams((target, run)): PathParams<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Fault> {
-    let body = small(body, app.core.settings.patience).await?;
-    let progress: Progress = told(&body)?;
+) -> Result<StatusCode, ApiError> {
+    let body = small(body, app.core.settings.client_timeout).await?;
+    let progress: Progress = parse_json(&body)?;
     let secret = secret(&headers).to_owned();
     apart(move || app.core.progress(&target, &secret, &run, progress)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -72,12 +72,12 @@ pub async fn progress(
 
 pub async fn gone(
     State(app): State<App>,
-    Named(target): Named<String>,
+    PathParams(target): PathParams<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Fault> {
-    let body = small(body, app.core.settings.patience).await?;
-    let Gone { message } = told(&body)?;
+) -> Result<StatusCode, ApiError> {
+    let body = small(body, app.core.settings.client_timeout).await?;
+    let Gone { message } = parse_json(&body)?;
     let secret = secret(&headers).to_owned();
     apart(move || app.core.gone(&target, &secret, &message)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -86,15 +86,15 @@ pub async fn gone(
 /// Receives chunks of a continuous profile.
 pub async fn chunks(
     State(app): State<App>,
-    Named(target): Named<String>,
+    PathParams(target): PathParams<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, ApiError> {
     let secret = secret(&headers).to_owned();
     app.core.heard(&target, &secret)?;
     let (chunks, room) = large(&app, body, LARGEST_CHUNKS).await?;
     let turn = app.keeping.clone().acquire_owned().await;
-    let turn = turn.map_err(|error| Fault::internal("store the chunks", error))?;
+    let turn = turn.map_err(|error| ApiError::internal("store the chunks", error))?;
     apart(move || {
         // Held until the chunks are stored, even if the client disconnects.
         let _until_it_is_kept = (room, turn);
@@ -116,15 +116,15 @@ pub struct WithMessage {
 /// Streams an uploaded recording to disk, then validates it.
 pub async fn recording(
     State(app): State<App>,
-    Named((target, run)): Named<(String, String)>,
-    Asking(WithMessage { message, ended }): Asking<WithMessage>,
+    PathParams((target, run)): PathParams<(String, String)>,
+    QueryParams(WithMessage { message, ended }): QueryParams<WithMessage>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, ApiError> {
     let most = app.core.settings.max_recording;
     let (core, secret) = (app.core.clone(), secret(&headers).to_owned());
     let mut delivery = apart(move || core.deliver(&target, &secret, &run)).await?;
-    let mut pieces = Pieces::new(body, app.core.settings.patience);
+    let mut pieces = Pieces::new(body, app.core.settings.client_timeout);
     let mut bytes = 0u64;
     while let Some(piece) = pieces.next().await? {
         bytes = bytes.saturating_add(piece.len() as u64);
@@ -138,18 +138,18 @@ pub async fn recording(
         }
         delivery = apart(move || {
             if !delivery.goes_on() {
-                return Err(Fault::conflict("This run has ended; no more data is accepted."));
+                return Err(ApiError::conflict("This run has ended; no more data is accepted."));
             }
             let written = delivery.file().and_then(|file| file.write_all(&piece));
-            written.map_err(|error| Fault::internal("write the recording", error))?;
+            written.map_err(|error| ApiError::internal("write the recording", error))?;
             Ok(delivery)
         })
         .await?;
     }
     apart(move || {
         let file = delivery.file().and_then(|file| file.try_clone());
-        let file = file.map_err(|error| Fault::internal("read the recording", error))?;
-        match pictures::check(&file) {
+        let file = file.map_err(|error| ApiError::internal("read the recording", error))?;
+        match render::check(&file) {
             Ok(checked) => delivery.complete(Delivered { bytes, events: checked.offered(), message, ended }),
             Err(flaw) => {
                 let why = format!("The agent sent an incomplete recording: {}.", flaw.flaw());
@@ -161,8 +161,8 @@ pub async fn recording(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn told<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(body).map_err(|error| Fault::bad(format!("The body is invalid: {error}.")))
+fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::bad(format!("The body is invalid: {error}.")))
 }
 
 fn secret(headers: &HeaderMap) -> &str {

@@ -7,10 +7,10 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::range::{Whole, answer};
-use super::{App, Asking, Named, apart, nothing};
-use crate::clock::{spoken, stamp};
-use crate::fault::Fault;
-use crate::pictures::{self, Format, Outcome, Side, Source, Wanted};
+use super::{App, PathParams, QueryParams, apart, nothing};
+use crate::api_error::ApiError;
+use crate::clock::{self, stamp};
+use crate::render::{self, Format, Outcome, RenderOptions, Side, Source};
 use crate::wire::{Run, Target};
 
 /// The output contains names from other programs, so it gets an opaque origin and loads nothing.
@@ -30,12 +30,12 @@ pub struct Showing {
     event: Option<String>,
 }
 
-pub async fn of_run(
+pub async fn run_file(
     State(app): State<App>,
-    Named((run, format)): Named<(String, String)>,
-    Asking(showing): Asking<Showing>,
+    PathParams((run, format)): PathParams<(String, String)>,
+    QueryParams(showing): QueryParams<Showing>,
     headers: HeaderMap,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     app.core.is_on()?;
     let format = Format::named(&format).ok_or_else(nothing)?;
     download(app, run, format, showing, &headers).await
@@ -48,7 +48,7 @@ pub async fn download(
     format: Format,
     showing: Showing,
     headers: &HeaderMap,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let (file, run) = app.core.recording(&run)?;
     let event = showing.event.filter(|event| !event.is_empty());
     let tag = format!("{}-{}-{}", run.id, format.name(), event.as_deref().map_or(String::new(), plain));
@@ -56,8 +56,8 @@ pub async fn download(
     let whole = match format {
         Format::Jfr => Whole::File(file),
         _ => {
-            let wanted = wanted(&run, event);
-            Whole::Bytes(draw(&app, move |out| pictures::make(format, &[file], &wanted, out)).await?)
+            let options = render_options(&run, event);
+            Whole::Bytes(draw(&app, move |out| render::make(format, &[file], &options, out)).await?)
         }
     };
     let (builder, body) = answer(whole, &tag, headers)?;
@@ -66,7 +66,7 @@ pub async fn download(
         .header(header::CONTENT_TYPE, format.content_type())
         .header(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY)
         .header(header::CONTENT_DISPOSITION, format!("{disposition}; filename=\"{name}\""));
-    response.body(body).map_err(|error| Fault::internal("answer", error))
+    response.body(body).map_err(|error| ApiError::internal("answer", error))
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,9 +78,9 @@ pub struct Steps {
 /// Describes a target's window.
 pub async fn window(
     State(app): State<App>,
-    Named(target): Named<String>,
-    Asking(Steps { steps }): Asking<Steps>,
-) -> Result<Response, Fault> {
+    PathParams(target): PathParams<String>,
+    QueryParams(Steps { steps }): QueryParams<Steps>,
+) -> Result<Response, ApiError> {
     let kept = apart(move || app.core.window(&target, steps.unwrap_or(STEPS))).await?;
     Ok(super::json(StatusCode::OK, &kept))
 }
@@ -94,11 +94,11 @@ pub struct Interval {
 }
 
 /// Returns an interval of a window in a format.
-pub async fn of_window(
+pub async fn window_file(
     State(app): State<App>,
-    Named((target, format)): Named<(String, String)>,
-    Asking(asked): Asking<Interval>,
-) -> Result<Response, Fault> {
+    PathParams((target, format)): PathParams<(String, String)>,
+    QueryParams(asked): QueryParams<Interval>,
+) -> Result<Response, ApiError> {
     let core = app.core.clone();
     let (from, to) = (asked.from, asked.to);
     let (sources, of) = apart(move || core.interval(&target, from, to)).await?;
@@ -116,17 +116,17 @@ pub struct LabelledInterval {
 }
 
 /// Returns an interval of all targets with a label, merged.
-pub async fn of_label(
+pub async fn label_file(
     State(app): State<App>,
-    Named(format): Named<String>,
-    Asking(asked): Asking<LabelledInterval>,
-) -> Result<Response, Fault> {
+    PathParams(format): PathParams<String>,
+    QueryParams(asked): QueryParams<LabelledInterval>,
+) -> Result<Response, ApiError> {
     let LabelledInterval { label, from, to, view, event } = asked;
     let core = app.core.clone();
     let named = label.clone();
     let together = apart(move || {
         let (key, value) = key_and_value(&named)?;
-        core.together(key, value, from, to)
+        core.label_group(key, value, from, to)
     })
     .await?;
     interval(&app, &format, Interval { from, to, view, event }, together.sources, &together.of, &label).await
@@ -139,16 +139,16 @@ async fn interval(
     sources: Vec<Source>,
     of: &str,
     stem: &str,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let format = Format::named(format).ok_or_else(nothing)?;
-    let wanted = Wanted {
+    let options = RenderOptions {
         event: event.filter(|event| !event.is_empty()),
-        title: format!("{of}, {}", spoken(from, to)),
+        title: format!("{of}, {}", clock::interval(from, to)),
         from_ms: Some(from),
         to_ms: Some(to),
-        ..Wanted::default()
+        ..RenderOptions::default()
     };
-    let made = draw(app, move |out| pictures::make(format, &sources, &wanted, out)).await?;
+    let made = draw(app, move |out| render::make(format, &sources, &options, out)).await?;
     let name = format!("{stem}_{}_{}.{}", stamp(from), stamp(to), format.ending());
     picture(format, made, &name, view == Some(1))
 }
@@ -158,13 +158,13 @@ pub(super) fn picture(
     made: impl Into<Body>,
     name: &str,
     shown: bool,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     let disposition = if shown { "inline" } else { "attachment" };
     let response = Response::builder()
         .header(header::CONTENT_TYPE, format.content_type())
         .header(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY)
         .header(header::CONTENT_DISPOSITION, format!("{disposition}; filename=\"{}\"", plain(name)));
-    response.body(made.into()).map_err(|error| Fault::internal("answer", error))
+    response.body(made.into()).map_err(|error| ApiError::internal("answer", error))
 }
 
 #[derive(Debug, Deserialize)]
@@ -186,18 +186,18 @@ struct Compared {
 
 impl Compared {
     fn part(recordings: Vec<Source>, of: &str, from: i64, to: i64) -> Self {
-        let title = format!("{of}, {}", spoken(from, to));
+        let title = format!("{of}, {}", clock::interval(from, to));
         Self { recordings, range: Some((from, to)), title, event: None }
     }
 
     /// Parses `run:ID`, `window:TARGET:FROM:TO` or `windows:KEY=VALUE:FROM:TO`.
-    fn of(app: &App, word: &str) -> Result<Self, Fault> {
+    fn resolve(app: &App, word: &str) -> Result<Self, ApiError> {
         let parts: Vec<&str> = word.split(':').collect();
         match parts[..] {
             ["run", id] => {
                 app.core.is_on()?;
                 let (file, run) = app.core.recording(id)?;
-                let event = wanted(&run, None).event;
+                let event = render_options(&run, None).event;
                 Ok(Self { recordings: vec![file], range: None, title: titled(&run), event })
             }
             ["window", target, from, to] => {
@@ -213,7 +213,7 @@ impl Compared {
                 };
                 let (Ok(from), Ok(to)) = (from.parse(), to.parse()) else { return Err(unclear()) };
                 let (key, value) = key_and_value(rest.strip_prefix("windows:").ok_or_else(unclear)?)?;
-                let together = app.core.together(key, value, from, to)?;
+                let together = app.core.label_group(key, value, from, to)?;
                 Ok(Self::part(together.sources, &together.of, from, to))
             }
             _ => Err(unclear()),
@@ -226,8 +226,8 @@ impl Compared {
     }
 }
 
-fn unclear() -> Fault {
-    Fault::bad(
+fn unclear() -> ApiError {
+    ApiError::bad(
         "Give two profiles: ?before=run:ID&after=run:ID, or window:TARGET:FROM:TO or windows:KEY=VALUE:FROM:TO with UTC ms.",
     )
 }
@@ -235,16 +235,16 @@ fn unclear() -> Fault {
 /// Compares two runs or window intervals in a differential flame graph.
 pub async fn compared(
     State(app): State<App>,
-    Asking(Comparing { before, after, event }): Asking<Comparing>,
-) -> Result<Response, Fault> {
+    QueryParams(Comparing { before, after, event }): QueryParams<Comparing>,
+) -> Result<Response, ApiError> {
     let of = app.clone();
     let [before, after] =
-        apart(move || Ok([Compared::of(&of, &before)?, Compared::of(&of, &after)?])).await?;
+        apart(move || Ok([Compared::resolve(&of, &before)?, Compared::resolve(&of, &after)?])).await?;
     let event =
         event.filter(|event| !event.is_empty()).or_else(|| after.event.clone().or(before.event.clone()));
     let title = format!("{} → {}", before.title, after.title);
-    let wanted = Wanted { title, event, ..Wanted::default() };
-    let page = draw(&app, move |out| pictures::compare(&before.side(), &after.side(), &wanted, out)).await?;
+    let options = RenderOptions { title, event, ..RenderOptions::default() };
+    let page = draw(&app, move |out| render::compare(&before.side(), &after.side(), &options, out)).await?;
     picture(Format::Html, page, "compared.html", true)
 }
 
@@ -253,32 +253,32 @@ fn called(of: &Target) -> String {
     if of.pid == 0 { of.name.clone() } else { format!("{} ({})", of.name, of.pid) }
 }
 
-fn key_and_value(label: &str) -> Result<(&str, &str), Fault> {
+fn key_and_value(label: &str) -> Result<(&str, &str), ApiError> {
     let parts = label.split_once('=').filter(|(key, _)| !key.is_empty());
-    parts.ok_or_else(|| Fault::bad("Give the label of the targets as KEY=VALUE."))
+    parts.ok_or_else(|| ApiError::bad("Give the label of the targets as KEY=VALUE."))
 }
 
 /// Renders output once a permit is available. Each rendering takes a CPU and memory, so only a few run at the
 /// same time.
 pub(super) async fn draw(
     app: &App,
-    make: impl FnOnce(&mut Vec<u8>) -> Result<Outcome, pictures::Error> + Send + 'static,
-) -> Result<Vec<u8>, Fault> {
+    make: impl FnOnce(&mut Vec<u8>) -> Result<Outcome, render::Error> + Send + 'static,
+) -> Result<Vec<u8>, ApiError> {
     let permit = app.pictures.clone().acquire_owned().await;
-    let permit = permit.map_err(|error| Fault::internal("draw", error))?;
+    let permit = permit.map_err(|error| ApiError::internal("draw", error))?;
     apart(move || {
         let _until_it_is_made = permit;
         let mut out = Vec::new();
-        make(&mut out).map_err(|error| Fault::new(error.status(), error.to_string()))?;
+        make(&mut out).map_err(|error| ApiError::new(error.status(), error.to_string()))?;
         Ok(out)
     })
     .await
 }
 
-pub(super) fn wanted(run: &Run, event: Option<String>) -> Wanted {
+pub(super) fn render_options(run: &Run, event: Option<String>) -> RenderOptions {
     // Off-CPU time is a graph, not a group of events.
     let event = event.unwrap_or_else(|| run.mode.event().unwrap_or("offcpu").to_owned());
-    Wanted { event: Some(event), title: titled(run), ..Wanted::default() }
+    RenderOptions { event: Some(event), title: titled(run), ..RenderOptions::default() }
 }
 
 fn titled(run: &Run) -> String {

@@ -10,9 +10,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::told::Told;
-use super::{App, body, held, page, pprof};
-use crate::fault::Fault;
+use super::access_log::AccessLog;
+use super::{App, body, page, pprof, response_budget};
+use crate::api_error::ApiError;
 use crate::id;
 
 /// Cookie of a browser session that has presented the token.
@@ -20,13 +20,13 @@ const COOKIE: &str = "flightline";
 
 /// Checks host, origin and token before the request is processed.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    let told = Told::of(&request);
+    let access = AccessLog::new(&request);
     let mut response = match checked(&app, &request) {
-        Ok(()) => held::bounded(&app.answers, next.run(request).await).await,
+        Ok(()) => response_budget::bounded(&app.answers, next.run(request).await).await,
         Err(fault) => fault.into_response(),
     };
     app.counts.answered(response.status());
-    told.tell(&app.core.settings.log, &response);
+    access.write(&app.core.settings.log, &response);
     let headers = response.headers_mut();
     let always = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -44,13 +44,13 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
     response
 }
 
-fn checked(app: &App, request: &Request) -> Result<(), Fault> {
+fn checked(app: &App, request: &Request) -> Result<(), ApiError> {
     let (headers, uri, method) = (request.headers(), request.uri(), request.method());
     let host = host(headers, uri).unwrap_or_default();
     // With a token, any host name is accepted. Without one, refuse foreign host names to prevent DNS
     // rebinding.
     if app.core.settings.token.is_none() && !is_ours(&host, &app.core.settings.hosts) {
-        return Err(Fault::new(
+        return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "Unknown host name of this service; use its address, or start it with --host NAME.",
         ));
@@ -58,7 +58,7 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let safe = reads && !pprof::begins_a_run(uri.path());
     if !safe && comes_from_elsewhere(headers, &host) {
-        return Err(Fault::new(
+        return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "Cross-site request refused; only pages of this service may send requests.",
         ));
@@ -71,7 +71,7 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
         if says(headers, agent_token) {
             return Ok(());
         }
-        return Err(Fault::new(
+        return Err(ApiError::new(
             StatusCode::UNAUTHORIZED,
             "Authentication required: send the agents' token as `Authorization: Bearer TOKEN`.",
         ));
@@ -79,7 +79,10 @@ fn checked(app: &App, request: &Request) -> Result<(), Fault> {
     if says(headers, token) || has_session(headers, &app.session) {
         return Ok(());
     }
-    Err(Fault::new(StatusCode::UNAUTHORIZED, "Authentication required: send `Authorization: Bearer TOKEN`."))
+    Err(ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "Authentication required: send `Authorization: Bearer TOKEN`.",
+    ))
 }
 
 /// Returns true for the paths of agents and those to which programs push profiles.
@@ -90,8 +93,8 @@ fn is_sender_path(path: &str) -> bool {
 }
 
 fn host(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    let told = headers.get(header::HOST).and_then(|value| value.to_str().ok());
-    told.or_else(|| uri.authority().map(|authority| authority.as_str())).map(str::to_ascii_lowercase)
+    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    host.or_else(|| uri.authority().map(|authority| authority.as_str())).map(str::to_ascii_lowercase)
 }
 
 /// Returns true for loopback addresses, `localhost` and the configured host names.
@@ -118,7 +121,7 @@ fn comes_from_elsewhere(headers: &HeaderMap, host: &str) -> bool {
 /// Returns true for paths that need no token: health checks and the page with the login form.
 fn is_open(path: &str) -> bool {
     let path = path.strip_prefix("/v1").unwrap_or(path);
-    matches!(path, "/healthz" | "/readyz" | "/session") || page::is_of_page(path)
+    matches!(path, "/healthz" | "/readyz" | "/session") || page::is_page_path(path)
 }
 
 fn says(headers: &HeaderMap, token: &str) -> bool {
@@ -140,12 +143,12 @@ struct Token {
 }
 
 /// Exchanges a token for a session cookie, so that a browser can load flame graphs.
-pub async fn log_in(State(app): State<App>, request: Body) -> Result<Response, Fault> {
-    let said = body::small(request, app.core.settings.patience).await?;
-    let said: Token = serde_json::from_slice(&said).map_err(|_| Fault::bad("Send {\"token\":\"…\"}."))?;
+pub async fn log_in(State(app): State<App>, request: Body) -> Result<Response, ApiError> {
+    let said = body::small(request, app.core.settings.client_timeout).await?;
+    let said: Token = serde_json::from_slice(&said).map_err(|_| ApiError::bad("Send {\"token\":\"…\"}."))?;
     let right = app.core.settings.token.as_ref().is_none_or(|token| id::same(&said.token, token));
     if !right {
-        return Err(Fault::new(StatusCode::UNAUTHORIZED, "Wrong token."));
+        return Err(ApiError::new(StatusCode::UNAUTHORIZED, "Wrong token."));
     }
     let secure = if app.tls { "; Secure" } else { "" };
     let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/{secure}", app.session);

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::App;
-use crate::fault::Fault;
+use crate::api_error::ApiError;
 use crate::wire::Status;
 
 /// Responses by status class.
@@ -32,7 +32,7 @@ pub async fn healthy() -> &'static str {
 }
 
 /// Readiness: the disk has room for a recording.
-pub async fn ready(State(app): State<App>) -> Result<&'static str, Fault> {
+pub async fn ready(State(app): State<App>) -> Result<&'static str, ApiError> {
     super::apart(move || app.core.has_room()).await?;
     Ok("ok\n")
 }

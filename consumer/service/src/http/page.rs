@@ -9,7 +9,7 @@ use super::nothing;
 use crate::page::{FILES, POLICY};
 
 /// Returns true if the path belongs to the page.
-pub fn is_of_page(path: &str) -> bool {
+pub fn is_page_path(path: &str) -> bool {
     find(path).is_some()
 }
 

@@ -13,14 +13,14 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{App, Asking, Named, apart, files};
-use crate::core::{Asked, Core};
-use crate::fault::Fault;
-use crate::pictures;
+use super::{App, PathParams, QueryParams, apart, files};
+use crate::api_error::ApiError;
+use crate::core::{Core, RunRequest};
+use crate::render;
 use crate::wire::Mode;
 
 /// A profile that can be pulled.
-struct Known {
+struct PulledProfile {
     name: &'static str,
     mode: Mode,
     /// Description in the index.
@@ -30,22 +30,27 @@ struct Known {
 }
 
 const TIME: &str = "nanoseconds";
-const KNOWN: [Known; 5] = [
-    Known { name: "profile", mode: Mode::Cpu, what: "CPU time", value: ["cpu", TIME] },
-    Known {
+const PROFILES: [PulledProfile; 5] = [
+    PulledProfile { name: "profile", mode: Mode::Cpu, what: "CPU time", value: ["cpu", TIME] },
+    PulledProfile {
         name: "allocs",
         mode: Mode::Alloc,
         what: "memory that is allocated",
         value: ["alloc_space", "bytes"],
     },
-    Known {
+    PulledProfile {
         name: "heap",
         mode: Mode::Live,
         what: "of that, what is not freed again",
         value: ["inuse_space", "bytes"],
     },
-    Known { name: "mutex", mode: Mode::Lock, what: "waits for locks", value: ["lock", TIME] },
-    Known { name: "block", mode: Mode::Wall, what: "all threads, running or not", value: ["wall", TIME] },
+    PulledProfile { name: "mutex", mode: Mode::Lock, what: "waits for locks", value: ["lock", TIME] },
+    PulledProfile {
+        name: "block",
+        mode: Mode::Wall,
+        what: "all threads, running or not",
+        value: ["wall", TIME],
+    },
 ];
 
 /// The same as Go's default, and shorter than the timeout of scrapers.
@@ -67,13 +72,16 @@ pub struct Pulling {
 }
 
 /// Lists the profiles.
-pub async fn index(State(app): State<App>) -> Result<String, Fault> {
+pub async fn index(State(app): State<App>) -> Result<String, ApiError> {
     app.core.is_on()?;
     let target = app.core.only_one()?;
     Ok(listed(&app.core, &target, &format!("?target={target}")))
 }
 
-pub async fn index_of(State(app): State<App>, Named(target): Named<String>) -> Result<String, Fault> {
+pub async fn target_index(
+    State(app): State<App>,
+    PathParams(target): PathParams<String>,
+) -> Result<String, ApiError> {
     app.core.is_on()?;
     let target = app.core.meant(&target)?;
     Ok(listed(&app.core, &target, ""))
@@ -82,7 +90,7 @@ pub async fn index_of(State(app): State<App>, Named(target): Named<String>) -> R
 fn listed(core: &Core, target: &str, query: &str) -> String {
     let Ok(target) = core.target(target) else { return String::new() };
     let mut text = format!("/debug/pprof/ of {}: each takes ?seconds=N\n", target.id);
-    for known in KNOWN {
+    for known in PROFILES {
         let can = target.modes.iter().find(|can| can.mode == known.mode);
         let cannot = can.filter(|can| !can.available).map(|can| format!(" (not here: {})", can.reason));
         text += &format!("{}{query}\t{}{}\n", known.name, known.what, cannot.unwrap_or_default());
@@ -94,9 +102,9 @@ fn listed(core: &Core, target: &str, query: &str) -> String {
 /// Pulls a profile of the target in `?target=`, or of the default target.
 pub async fn pull(
     State(app): State<App>,
-    Named(profile): Named<String>,
-    Asking(asked): Asking<Pulling>,
-) -> Result<Response, Fault> {
+    PathParams(profile): PathParams<String>,
+    QueryParams(asked): QueryParams<Pulling>,
+) -> Result<Response, ApiError> {
     app.core.is_on()?;
     let target = match &asked.target {
         Some(word) => app.core.meant(word)?,
@@ -106,25 +114,30 @@ pub async fn pull(
 }
 
 /// Pulls a profile of the target in the path.
-pub async fn pull_of(
+pub async fn pull_target(
     State(app): State<App>,
-    Named((target, profile)): Named<(String, String)>,
-    Asking(asked): Asking<Pulling>,
-) -> Result<Response, Fault> {
+    PathParams((target, profile)): PathParams<(String, String)>,
+    QueryParams(asked): QueryParams<Pulling>,
+) -> Result<Response, ApiError> {
     app.core.is_on()?;
     let target = app.core.meant(&target)?;
     answer(app, target, &profile, asked.seconds).await
 }
 
 /// HEAD must not start a recording.
-pub async fn no_head() -> Fault {
-    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "Request a profile with GET.")
+pub async fn no_head() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "Request a profile with GET.")
 }
 
-async fn answer(app: App, target: String, profile: &str, seconds: Option<String>) -> Result<Response, Fault> {
-    let known = KNOWN.iter().find(|known| known.name == profile).ok_or_else(|| {
-        let names = KNOWN.map(|known| known.name).join(", ");
-        Fault::missing(format!("Profile not found; the profiles are {names}."))
+async fn answer(
+    app: App,
+    target: String,
+    profile: &str,
+    seconds: Option<String>,
+) -> Result<Response, ApiError> {
+    let known = PROFILES.iter().find(|known| known.name == profile).ok_or_else(|| {
+        let names = PROFILES.map(|known| known.name).join(", ");
+        ApiError::missing(format!("Profile not found; the profiles are {names}."))
     })?;
     let usual = if known.mode == Mode::Cpu { CPU_SECONDS } else { OTHER_SECONDS };
     let usual = usual.min(app.core.settings.max_duration.as_secs());
@@ -134,7 +147,7 @@ async fn answer(app: App, target: String, profile: &str, seconds: Option<String>
         None => json!(usual),
     };
     let body = json!({"mode": known.mode.name(), "duration": duration}).to_string();
-    let asked = Asked { pulled: true, ..Asked::parse(body.as_bytes(), &app.core.settings)? };
+    let asked = RunRequest { pulled: true, ..RunRequest::parse(body.as_bytes(), &app.core.settings)? };
     // If the client disconnects, this is dropped and ends the run, even while the run is being created.
     let waiting = apart(move || {
         let run = app.core.create(&target, &asked)?;
@@ -147,7 +160,7 @@ async fn answer(app: App, target: String, profile: &str, seconds: Option<String>
         .header(header::CONTENT_TYPE, "application/octet-stream")
         .header(header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}.pb.gz\"", known.name))
         .body(made.into())
-        .map_err(|error| Fault::internal("answer", error))
+        .map_err(|error| ApiError::internal("answer", error))
 }
 
 /// A profile without samples.
@@ -169,8 +182,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    async fn profile(&self, known: &Known) -> Result<Vec<u8>, Fault> {
-        let Some(id) = &self.run else { return Err(Fault::missing("Run not found.")) };
+    async fn profile(&self, known: &PulledProfile) -> Result<Vec<u8>, ApiError> {
+        let Some(id) = &self.run else { return Err(ApiError::missing("Run not found.")) };
         let run = loop {
             let run = self.app.core.run(id)?;
             if run.finished_time != 0 {
@@ -179,17 +192,17 @@ impl Waiting {
             sleep(LOOK).await;
         };
         if run.files.is_empty() {
-            return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, run.message));
+            return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, run.message));
         }
         let (file, run) = self.app.core.recording(id)?;
-        let wanted = files::wanted(&run, None);
+        let options = files::render_options(&run, None);
         let empty = without_samples(known.value);
         files::draw(&self.app, move |out| {
-            match pictures::make(pictures::Format::Pprof, &[file], &wanted, out) {
+            match render::make(render::Format::Pprof, &[file], &options, out) {
                 // For a process that did nothing, return an empty profile, which scrapers accept.
-                Err(pictures::Error::Refused(_)) => {
-                    write(&empty, out).map_err(pictures::Error::Write)?;
-                    Ok(pictures::Outcome::default())
+                Err(render::Error::Refused(_)) => {
+                    write(&empty, out).map_err(render::Error::Write)?;
+                    Ok(render::Outcome::default())
                 }
                 made => made,
             }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
 
-use crate::fault::Fault;
+use crate::api_error::ApiError;
 
 /// Content of a response.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ enum Part {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
-pub fn answer(whole: Whole, tag: &str, asked: &HeaderMap) -> Result<(response::Builder, Body), Fault> {
-    let failed = |error: std::io::Error| Fault::internal("read the file", error);
+pub fn answer(whole: Whole, tag: &str, asked: &HeaderMap) -> Result<(response::Builder, Body), ApiError> {
+    let failed = |error: std::io::Error| ApiError::internal("read the file", error);
     let length = match &whole {
         Whole::File(file) => file.metadata().map_err(failed)?.len(),
         Whole::Bytes(bytes) => bytes.len() as u64,
@@ -97,7 +97,7 @@ fn part(range: &str, length: u64) -> Part {
 
 /// Returns start and end if only a part is sent.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn range_of(range: &str, length: u64) -> Option<(u64, u64)> {
+pub(crate) fn parse_range(range: &str, length: u64) -> Option<(u64, u64)> {
     match part(range, length) {
         Part::From(from, to) => Some((from, to)),
         _ => None,

@@ -9,10 +9,10 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 };
 use prost::Message;
 
-use super::making::{DEEPEST, Frame, Known, Making, Measure, Sample};
 use super::pprof::file_name;
+use super::profile_builder::{DEEPEST, Frame, Measure, NameCache, ProfileBuilder, Sample};
 use super::query::App;
-use super::{Error, Limits, body, cut, label, written};
+use super::{Error, Limits, body, cut, jfr_writer, label};
 use crate::wire::Labels;
 
 /// Maximum number of resources in a request.
@@ -51,14 +51,14 @@ pub fn otlp(body: Bytes, now: i64, limits: Limits) -> Result<Vec<Received>, Erro
     let mut left = limits.text;
     let mut received = Vec::new();
     for resource in &data.resource_profiles {
-        let one = of_resource(resource, &tables, now, Limits { recording: left, ..limits })?;
+        let one = read_resource(resource, &tables, now, Limits { recording: left, ..limits })?;
         left = left.saturating_sub(one.as_ref().map_or(0, |one| one.recording.len()));
         received.extend(one);
     }
     Ok(received)
 }
 
-fn of_resource(
+fn read_resource(
     resource: &ResourceProfiles,
     tables: &ProfilesDictionary,
     now: i64,
@@ -66,19 +66,19 @@ fn of_resource(
 ) -> Result<Option<Received>, Error> {
     let mut labels = Labels::new();
     for attribute in resource.resource.iter().flat_map(|resource| &resource.attributes) {
-        if let Some((key, value)) = told(attribute, tables) {
+        if let Some((key, value)) = key_and_value(attribute, tables) {
             label(&mut labels, &key, &value);
         }
     }
     let name = labels.remove("service.name").filter(|name| !name.is_empty());
     let name = name.or_else(|| labels.get("process.executable.name").cloned());
     let app = App { name: name.unwrap_or_else(|| "unknown_service".into()), labels };
-    let mut taking = Taking {
+    let mut taking = ProfileReader {
         tables,
-        making: Making::new(limits.text),
+        builder: ProfileBuilder::new(limits.text),
         stacks: HashMap::new(),
-        names: Known::default(),
-        files: Known::default(),
+        names: NameCache::default(),
+        files: NameCache::default(),
         from: i64::MAX,
         until: 0,
         profiles: 0,
@@ -87,43 +87,43 @@ fn of_resource(
         taking.take(profile)?;
     }
     // If the profile has no time, use those of its samples.
-    let of_sample = taking.making.samples.iter().filter_map(|sample| sample.time).max();
+    let of_sample = taking.builder.samples.iter().filter_map(|sample| sample.time).max();
     let until = match of_sample {
         _ if taking.until > 0 => taking.until,
         Some(time) => time / 1_000_000,
         None => now,
     };
-    let recording = written::recording(&taking.making, taking.from.min(until), until, limits)?;
+    let recording = jfr_writer::recording(&taking.builder, taking.from.min(until), until, limits)?;
     Ok(recording.map(|recording| Received { app, recording, profiles: taking.profiles }))
 }
 
-struct Taking<'a> {
+struct ProfileReader<'a> {
     tables: &'a ProfilesDictionary,
-    making: Making,
+    builder: ProfileBuilder,
     stacks: HashMap<i32, u32>,
-    names: Known,
-    files: Known,
+    names: NameCache,
+    files: NameCache,
     /// UTC ms.
     from: i64,
     until: i64,
     profiles: usize,
 }
 
-impl Taking<'_> {
+impl ProfileReader<'_> {
     fn take(&mut self, profile: &Profile) -> Result<(), Error> {
         self.profiles += 1;
         let tables = self.tables;
         let text = |index: i32| at(&tables.string_table, index).map_or("", String::as_str);
         let of = profile.sample_type.unwrap_or_default();
-        let (mut measure, mut factor) = Measure::of(text(of.type_strindex), text(of.unit_strindex));
+        let (mut measure, mut factor) = Measure::parse(text(of.type_strindex), text(of.unit_strindex));
         let period =
-            profile.period_type.map(|of| Measure::of(text(of.type_strindex), text(of.unit_strindex)));
+            profile.period_type.map(|of| Measure::parse(text(of.type_strindex), text(of.unit_strindex)));
         if let (Measure::Samples, Some((Measure::Cpu, unit)), Ok(period @ 1..)) =
             (&measure, period, u64::try_from(profile.period))
         {
             (measure, factor) = (Measure::Cpu, unit.saturating_mul(period));
         }
-        let kind = self.making.kind(measure)?;
+        let kind = self.builder.kind(measure)?;
         let millis = |nanos: u64| i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX);
         if profile.time_unix_nano > 0 {
             self.from = self.from.min(millis(profile.time_unix_nano));
@@ -137,7 +137,7 @@ impl Taking<'_> {
             let mut put = |time: Option<&u64>, value: i64| {
                 let time = time.and_then(|&time| i64::try_from(time).ok());
                 let value = u64::try_from(value).unwrap_or(0).saturating_mul(factor);
-                self.making.sample(Sample { kind, stack, thread, time, value })
+                self.builder.sample(Sample { kind, stack, thread, time, value })
             };
             match (sample.values.len(), times.len()) {
                 // Timestamps without values: each is one sample.
@@ -167,31 +167,31 @@ impl Taking<'_> {
             }
             let location = at(&tables.location_table, location).filter(|_| location != 0);
             let Some(location) = location else {
-                let name = self.making.name("?")?;
+                let name = self.builder.name("?")?;
                 frames.push(Frame { name, ..Frame::default() });
                 continue;
             };
             let text = |index: i32| at(&tables.string_table, index).map_or("", String::as_str);
             let mapping = at(&tables.mapping_table, location.mapping_index);
             let file = mapping.map_or(0, |mapping| mapping.filename_strindex);
-            let module = self.files.name(file.into(), file_name(text(file)), &mut self.making)?;
+            let module = self.files.name(file.into(), file_name(text(file)), &mut self.builder)?;
             let kernel = self.is_kernel(&location.attribute_indices);
             let before = frames.len();
             for line in location.lines.iter().take(DEEPEST + 1) {
                 let function = at(&tables.function_table, line.function_index);
                 let index = function.map_or(0, |function| function.name_strindex);
-                let name = self.names.name(index.into(), text(index), &mut self.making)?;
+                let name = self.names.name(index.into(), text(index), &mut self.builder)?;
                 if name != 0 {
                     let line = i32::try_from(line.line).unwrap_or(0);
                     frames.push(Frame { name, module, line, kernel });
                 }
             }
             if frames.len() == before {
-                let name = self.making.name(&format!("0x{:x}", location.address))?;
+                let name = self.builder.name(&format!("0x{:x}", location.address))?;
                 frames.push(Frame { name, module, line: 0, kernel });
             }
         }
-        let number = self.making.stack(frames)?;
+        let number = self.builder.stack(frames)?;
         self.stacks.insert(index, number);
         Ok(number)
     }
@@ -220,7 +220,7 @@ impl Taking<'_> {
             Some(Value::IntValue(id)) => *id,
             _ => 0,
         };
-        self.making.thread(&name, id)
+        self.builder.thread(&name, id)
     }
 }
 
@@ -229,7 +229,7 @@ fn at<T>(table: &[T], index: i32) -> Option<&T> {
 }
 
 /// Returns key and value of an attribute that is a plain value.
-fn told(attribute: &KeyValue, tables: &ProfilesDictionary) -> Option<(String, String)> {
+fn key_and_value(attribute: &KeyValue, tables: &ProfilesDictionary) -> Option<(String, String)> {
     let text = |index: i32| at(&tables.string_table, index);
     let key = match attribute.key.is_empty() {
         true => text(attribute.key_strindex)?,

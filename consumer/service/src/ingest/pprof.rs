@@ -6,10 +6,10 @@ use flightline_export::pprof::{Location, Profile};
 use prost::Message;
 
 use super::Error;
-use super::making::{DEEPEST, Frame, Known, Making, Measure, Sample};
+use super::profile_builder::{DEEPEST, Frame, Measure, NameCache, ProfileBuilder, Sample};
 
 /// Adds an uncompressed profile. Returns its time range in UTC ms, if known.
-pub(super) fn take(message: &[u8], making: &mut Making) -> Result<Option<(i64, i64)>, Error> {
+pub(super) fn take(message: &[u8], builder: &mut ProfileBuilder) -> Result<Option<(i64, i64)>, Error> {
     let profile = Profile::decode(message)
         .map_err(|error| Error::Bad(format!("The body is not a pprof profile: {error}.")))?;
     if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
@@ -19,22 +19,22 @@ pub(super) fn take(message: &[u8], making: &mut Making) -> Result<Option<(i64, i
         let at = usize::try_from(index).ok();
         at.and_then(|at| profile.string_table.get(at)).map_or("", String::as_str)
     };
-    let kinds = kinds(&profile, &text, making)?;
+    let kinds = kinds(&profile, &text, builder)?;
     let functions: HashMap<u64, i64> =
         profile.function.iter().map(|function| (function.id, function.name)).collect();
     let locations: HashMap<u64, &Location> =
         profile.location.iter().map(|location| (location.id, location)).collect();
     let modules: HashMap<u64, i64> =
         profile.mapping.iter().map(|mapping| (mapping.id, mapping.filename)).collect();
-    let mut tables = Tables { functions, modules, names: Known::default(), files: Known::default() };
+    let mut tables = Tables { functions, modules, names: NameCache::default(), files: NameCache::default() };
     let mut stacks: HashMap<&[u64], u32> = HashMap::new();
     for sample in &profile.sample {
         let stack = match stacks.get(sample.location_id.as_slice()) {
             Some(&known) => known,
             None => {
                 let frames = sample.location_id.iter().filter_map(|id| locations.get(id));
-                let frames = tables.frames(frames, &text, making)?;
-                let number = making.stack(frames)?;
+                let frames = tables.frames(frames, &text, builder)?;
+                let number = builder.stack(frames)?;
                 stacks.insert(&sample.location_id, number);
                 number
             }
@@ -47,10 +47,10 @@ pub(super) fn take(message: &[u8], making: &mut Making) -> Result<Option<(i64, i
                 _ => {}
             }
         }
-        let thread = making.thread(name, id)?;
+        let thread = builder.thread(name, id)?;
         for (kind, &value) in kinds.iter().zip(&sample.value) {
             let value = u64::try_from(value).unwrap_or(0).saturating_mul(kind.1);
-            making.sample(Sample { kind: kind.0, stack, thread, time: None, value })?;
+            builder.sample(Sample { kind: kind.0, stack, thread, time: None, value })?;
         }
     }
     let from = profile.time_nanos / 1_000_000;
@@ -62,9 +62,10 @@ pub(super) fn take(message: &[u8], making: &mut Making) -> Result<Option<(i64, i
 fn kinds<'a>(
     profile: &Profile,
     text: &impl Fn(i64) -> &'a str,
-    making: &mut Making,
+    builder: &mut ProfileBuilder,
 ) -> Result<Vec<(usize, u64)>, Error> {
-    let of = |value: &flightline_export::pprof::ValueType| Measure::of(text(value.r#type), text(value.unit));
+    let of =
+        |value: &flightline_export::pprof::ValueType| Measure::parse(text(value.r#type), text(value.unit));
     let measures: Vec<(Measure, u64)> = profile.sample_type.iter().map(of).collect();
     // Use the period as the weight if the profile has no CPU time next to the number of samples.
     let period = profile.period_type.as_ref().map(of).filter(|(of, _)| *of == Measure::Cpu);
@@ -76,7 +77,7 @@ fn kinds<'a>(
             (Measure::Samples, Some(period)) if period > 0 && !has_time => (Measure::Cpu, period),
             (measure, _) => (measure, factor),
         };
-        kinds.push((making.kind(measure)?, factor));
+        kinds.push((builder.kind(measure)?, factor));
     }
     Ok(kinds)
 }
@@ -85,8 +86,8 @@ fn kinds<'a>(
 struct Tables {
     functions: HashMap<u64, i64>,
     modules: HashMap<u64, i64>,
-    names: Known,
-    files: Known,
+    names: NameCache,
+    files: NameCache,
 }
 
 impl Tables {
@@ -94,7 +95,7 @@ impl Tables {
         &mut self,
         locations: impl Iterator<Item = &'a &'a Location>,
         text: &impl Fn(i64) -> &'a str,
-        making: &mut Making,
+        builder: &mut ProfileBuilder,
     ) -> Result<Vec<Frame>, Error> {
         let mut frames = Vec::new();
         for location in locations {
@@ -103,18 +104,18 @@ impl Tables {
                 break;
             }
             let file = self.modules.get(&location.mapping_id).copied().unwrap_or(0);
-            let module = self.files.name(file, file_name(text(file)), making)?;
+            let module = self.files.name(file, file_name(text(file)), builder)?;
             let before = frames.len();
             for line in location.line.iter().take(DEEPEST + 1) {
                 let index = self.functions.get(&line.function_id).copied().unwrap_or(0);
-                let name = self.names.name(index, text(index), making)?;
+                let name = self.names.name(index, text(index), builder)?;
                 if name != 0 {
                     let line = i32::try_from(line.line).unwrap_or(0);
                     frames.push(Frame { name, module, line, kernel: false });
                 }
             }
             if frames.len() == before {
-                let name = making.name(&format!("0x{:x}", location.address))?;
+                let name = builder.name(&format!("0x{:x}", location.address))?;
                 frames.push(Frame { name, module, ..Frame::default() });
             }
         }

@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::making::Making;
+use super::profile_builder::ProfileBuilder;
 use super::query::App;
-use super::{Error, Limits, body, label, pprof, written};
-use crate::settings::LONGEST_TEXT;
+use super::{Error, Limits, body, jfr_writer, label, pprof};
+use crate::limits::LONGEST_TEXT;
 use crate::wire::Labels;
 
 /// Maximum number of series and samples in a request.
@@ -63,10 +63,10 @@ pub fn pushed(request: Bytes, now: i64, limits: Limits) -> Result<Vec<(App, Byte
         for sample in &series.samples {
             let profile = body::unpacked(sample.raw_profile.clone(), message, "The profile")?;
             message -= profile.len().min(message);
-            let mut making = Making::new(limits.text);
-            let times = pprof::take(&profile, &mut making)?;
+            let mut builder = ProfileBuilder::new(limits.text);
+            let times = pprof::take(&profile, &mut builder)?;
             let (from, until) = times.unwrap_or((now, now));
-            let made = written::recording(&making, from, until, Limits { recording, ..limits })?;
+            let made = jfr_writer::recording(&builder, from, until, Limits { recording, ..limits })?;
             recording -= made.as_ref().map_or(0, |made| made.len().min(recording));
             taken.extend(made.map(|made| (app.clone(), made)));
         }

@@ -1,7 +1,7 @@
 //! The query string of Pyroscope's `/ingest`.
 
 use super::{Error, cut, label};
-use crate::settings::{LONGEST_LABEL, LONGEST_TEXT};
+use crate::limits::{LONGEST_LABEL, LONGEST_TEXT};
 use crate::wire::Labels;
 
 /// Maximum length of a query.
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!((hidden.text(), hidden), ("shop{k=v}".into(), App::parse("shop{k=v}").unwrap()));
         let many: String = (0..10_000).map(|i| format!("k{i}={},", "v".repeat(10))).collect();
         let app = App::parse(&format!("a{{{many}}}")).unwrap();
-        assert_eq!(app.labels.len(), crate::settings::MOST_LABELS);
+        assert_eq!(app.labels.len(), crate::limits::MOST_LABELS);
         let odd = App { name: "a{b}".into(), labels: [("k=".into(), "v,w}".into())].into() };
         assert_eq!(odd.text(), "a_b_{k_=v_w_}");
     }

@@ -11,8 +11,8 @@ use prost::Message;
 use super::contexts::{One, Snapshot};
 use super::pusher::{Pair, Raw, Request, Series};
 use super::*;
-use crate::pictures::tests::FIXTURES;
-use crate::pictures::{Format, Wanted, check_bytes, make};
+use crate::render::tests::FIXTURES;
+use crate::render::{Format, RenderOptions, check_bytes, make};
 
 fn gzip(bytes: &[u8]) -> Bytes {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
@@ -27,7 +27,7 @@ fn recording() -> Bytes {
 /// Renders the fixture in a format; returns the output and the total weight.
 fn drawn(format: Format) -> (Bytes, u64) {
     let file = [File::open(format!("{FIXTURES}recordings/flightline.jfr")).unwrap()];
-    let wanted = Wanted { event: Some("cpu".into()), total: true, ..Wanted::default() };
+    let wanted = RenderOptions { event: Some("cpu".into()), total: true, ..RenderOptions::default() };
     let total = make(Format::Folded, &file, &wanted, &mut Vec::new()).unwrap().total;
     let mut out = Vec::new();
     make(format, &file, &wanted, &mut out).unwrap();
@@ -92,7 +92,7 @@ fn weighed(recording: &Bytes, event: &str) -> (u64, String, BTreeMap<String, u64
     check_bytes(recording.clone()).unwrap();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(recording).unwrap();
-    let wanted = Wanted { event: Some(event.into()), total: true, ..Wanted::default() };
+    let wanted = RenderOptions { event: Some(event.into()), total: true, ..RenderOptions::default() };
     let mut out = Vec::new();
     let made = make(Format::Folded, &[file], &wanted, &mut out).unwrap();
     let lines = String::from_utf8(out).unwrap();
@@ -230,7 +230,7 @@ fn missing_names_become_unknown() {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&recording).unwrap();
     let mut packed = Vec::new();
-    make(Format::Pprof, &[file], &Wanted::default(), &mut packed).unwrap();
+    make(Format::Pprof, &[file], &RenderOptions::default(), &mut packed).unwrap();
     let profile = export::Profile::decode(&*export::unpacked(&*packed).unwrap()).unwrap();
     let modules: Vec<&str> =
         profile.mapping.iter().map(|of| &*profile.string_table[of.filename as usize]).collect();

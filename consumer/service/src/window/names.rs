@@ -6,12 +6,12 @@ use std::io;
 pub(super) const LATEST: i64 = 253_402_300_799_999;
 
 /// `<from ms>-<to ms>-<random>.jfr`.
-pub fn of_chunk(from: i64, to: i64, random: u64) -> String {
+pub fn chunk_name(from: i64, to: i64, random: u64) -> String {
     format!("{from}-{to}-{random:016x}.jfr")
 }
 
 /// Name of an incomplete file.
-pub(super) fn of_part(random: u64) -> String {
+pub(super) fn part_name(random: u64) -> String {
     format!("{random:016x}.tmp")
 }
 
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn only_generated_file_names_are_recognized() {
-        let name = of_chunk(0, LATEST, 7);
+        let name = chunk_name(0, LATEST, 7);
         assert_eq!(name, "0-253402300799999-0000000000000007.jfr");
         assert_eq!(chunk(&name), Some((0, LATEST, 7)));
-        assert_eq!(chunk(&of_chunk(5, 5, u64::MAX)), Some((5, 5, u64::MAX)));
-        assert!(is_part(&of_part(random().unwrap())));
+        assert_eq!(chunk(&chunk_name(5, 5, u64::MAX)), Some((5, 5, u64::MAX)));
+        assert!(is_part(&part_name(random().unwrap())));
         for other in [
             "",
             ".jfr",

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tempfile::TempDir;
 
 use super::*;
-use crate::pictures::tests::{FIXTURES, split};
-use crate::pictures::{Format, Wanted, check, make};
+use crate::render::tests::{FIXTURES, split};
+use crate::render::{Format, RenderOptions, check, make};
 
 const MILLI: i64 = 1_000_000;
 
@@ -41,7 +41,7 @@ fn chunk(start_ms: i64, millis: i64, bytes: usize) -> Bytes {
 }
 
 fn put(window: &mut Window, bytes: Bytes, now: i64) -> Result<(), Error> {
-    window.put(&mut Chunk::of_bytes(bytes).unwrap(), now)
+    window.put(&mut Chunk::from_bytes(bytes).unwrap(), now)
 }
 
 fn on_disk(dir: &Path) -> (u64, usize) {
@@ -124,7 +124,7 @@ fn retained_chunks_match_reference_model() {
 }
 
 fn check_bytes(bytes: &Bytes) -> (i64, i64) {
-    let checked = crate::pictures::check_bytes(bytes.clone()).unwrap();
+    let checked = crate::render::check_bytes(bytes.clone()).unwrap();
     (checked.first_ms, checked.last_ms)
 }
 
@@ -181,11 +181,11 @@ fn incomplete_or_oversized_chunk_leaves_window_unchanged() {
     let error = put(&mut kept, chunk(1_700_000_000_000, 100, 7001), 0).unwrap_err();
     assert!(matches!(error, Error::TooLarge(_)), "{error}");
     let whole = chunk(1_700_000_000_000, 100, 5000);
-    let error = Chunk::of_bytes(whole.slice(..4999)).unwrap_err();
+    let error = Chunk::from_bytes(whole.slice(..4999)).unwrap_err();
     assert!(error.to_string().contains("1 bytes before the chunk does (at offset 0"), "{error}");
     let mut behind = whole.to_vec();
     behind.extend([7; 100]);
-    let error = Chunk::of_bytes(behind.into()).unwrap_err();
+    let error = Chunk::from_bytes(behind.into()).unwrap_err();
     assert_eq!(error.offset, 5000);
     assert_eq!((kept.chunks(i64::MIN, i64::MAX), on_disk(dir.path())), (before, (5000, 1)));
 }
@@ -212,7 +212,7 @@ fn chunk_from_file_is_stored_like_chunk_from_bytes() {
     let mut kept = window(dir.path(), Limits::default(), 0);
     let file = fs::File::open(format!("{FIXTURES}recordings/jdk17-multichunk.jfr")).unwrap();
     let size = file.metadata().unwrap().len();
-    let mut chunk = Chunk::of_file(file).unwrap();
+    let mut chunk = Chunk::from_file(file).unwrap();
     assert!(chunk.checked().chunks > 1);
     kept.put(&mut chunk, 0).unwrap();
     assert_eq!(on_disk(dir.path()), (size, 1));
@@ -239,12 +239,12 @@ fn window_interval_renders_like_recording_interval() {
             let from = bounds.from + numbers.below(length) as i64;
             let to = from + 1 + numbers.below(length) as i64;
             let sources = kept.select(from, to).unwrap();
-            let wanted = Wanted {
+            let wanted = RenderOptions {
                 event: Some("cpu".into()),
                 total: true,
                 from_ms: Some(from),
                 to_ms: Some(to),
-                ..Wanted::default()
+                ..RenderOptions::default()
             };
             for format in [Format::Folded, Format::Html, Format::Otlp] {
                 let [mut parts, mut all] = [Vec::new(), Vec::new()];
@@ -266,7 +266,7 @@ fn chunks_from_several_recorders_are_rendered_together() {
     let mut kept = window(dir.path(), Limits::default(), 0);
     let cpu = |sources: &[fs::File]| {
         let mut out = Vec::new();
-        let wanted = Wanted { event: Some("cpu".into()), ..Wanted::default() };
+        let wanted = RenderOptions { event: Some("cpu".into()), ..RenderOptions::default() };
         make(Format::Folded, sources, &wanted, &mut out).unwrap().total
     };
     let mut sum = 0;
@@ -278,12 +278,12 @@ fn chunks_from_several_recorders_are_rendered_together() {
     let all = kept.select(0, i64::MAX).unwrap();
     assert_eq!((all.len(), cpu(&all)), (5, sum));
     let mut joined = Vec::new();
-    make(Format::Jfr, &all, &Wanted::default(), &mut joined).unwrap();
+    make(Format::Jfr, &all, &RenderOptions::default(), &mut joined).unwrap();
     let path = dir.path().join("joined");
     fs::write(&path, joined).unwrap();
     assert_eq!(cpu(&[fs::File::open(&path).unwrap()]), sum);
     let mut page = Vec::new();
-    make(Format::Html, &all, &Wanted::default(), &mut page).unwrap();
+    make(Format::Html, &all, &RenderOptions::default(), &mut page).unwrap();
     assert!(page.ends_with(b"</html>\n"));
 }
 
@@ -294,7 +294,7 @@ fn timeline_totals_match_and_are_recounted_after_restart() {
     let whole = fs::read(format!("{FIXTURES}recordings/jdk17-multichunk.jfr")).unwrap();
     let mut samples = 0;
     for piece in split(&whole) {
-        let mut chunk = Chunk::of_bytes(Bytes::copy_from_slice(piece)).unwrap();
+        let mut chunk = Chunk::from_bytes(Bytes::copy_from_slice(piece)).unwrap();
         samples += chunk.checked().line.total();
         kept.put(&mut chunk, 0).unwrap();
     }
@@ -334,7 +334,7 @@ fn timeline_totals_match_and_are_recounted_after_restart() {
 
 #[test]
 fn histogram_size_is_bounded_for_any_times() {
-    let mut line = Line::default();
+    let mut line = Histogram::default();
     for at in 0..100_000i64 {
         line.add(at * 700, 1);
     }

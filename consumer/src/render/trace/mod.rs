@@ -20,8 +20,8 @@ use super::java::Java;
 use super::page::{self, FLAME, PARTS, base64};
 use crate::error::Error;
 use crate::fold;
+use crate::format::time;
 use crate::model::{Id, Stack};
-use crate::print::clock;
 use crate::spans::moments::{Moment, Moments, What};
 use crate::spans::trace::Line;
 use crate::spans::{Profile, SpanKey, TraceId};
@@ -82,7 +82,7 @@ pub fn write(view: &TraceView<'_>, out: &mut impl Write) -> Result<(), Error> {
     let (names, modules, kinds) = html::frames(calls.labels.iter(), &Java::default());
     let about = json!({
         "trace": view.trace.to_string(),
-        "began": clock::iso(columns.from),
+        "began": time::iso(columns.from),
         "lasts": columns.to.saturating_sub(columns.from),
         "spans": columns.spans,
         "spanNames": columns.names.iter().map(|name| &**name).collect::<Vec<&str>>(),

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn pulled() -> Asked {
-    Asked { pulled: true, ..asked(1) }
+fn pulled() -> RunRequest {
+    RunRequest { pulled: true, ..run_request(1) }
 }
 
 #[test]

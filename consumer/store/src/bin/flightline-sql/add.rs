@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use flightline_consumer::amount::bytes;
+use flightline_consumer::format::bytes;
 use flightline_store::place::Place;
 use flightline_store::write::{Added, Options, Writer};
 use futures::{StreamExt, TryStreamExt};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use flightline_consumer::amount::amount;
+use flightline_consumer::format::amount;
 use flightline_consumer::convert::d3;
 use flightline_consumer::fold::FoldOptions;
 use flightline_consumer::folded;

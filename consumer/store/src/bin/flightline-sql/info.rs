@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use datafusion::catalog::TableProvider;
-use flightline_consumer::amount::bytes;
+use flightline_consumer::format::bytes;
 
 use crate::args::InfoArgs;
 use crate::{answer, output};

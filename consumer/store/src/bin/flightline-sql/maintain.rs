@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
-use flightline_consumer::amount::bytes;
+use flightline_consumer::format::bytes;
 use flightline_store::maintain::{Done, Maintainer, Options};
 use flightline_store::place::Place;
 use tokio::signal::unix::{SignalKind, signal};

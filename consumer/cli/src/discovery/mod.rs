@@ -1,0 +1,4 @@
+//! Finds processes and recordings on this machine.
+
+pub mod processes;
+pub mod targets;

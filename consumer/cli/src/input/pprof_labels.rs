@@ -1,0 +1,75 @@
+//! Selects samples of pprof profiles by label. Labels in recordings belong to spans; `spans` handles those.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use flightline_consumer::convert::Text;
+
+use crate::args::selection::SelectArgs;
+use crate::diagnostics::{all_shown, shown};
+use crate::input;
+
+/// Converts the samples with all of the labels to folded text; returns no text if the inputs are recordings.
+///
+/// # Errors
+/// Returns an error if an input has no labels, recordings and profiles are mixed, or no sample matches.
+pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)>> {
+    let mut texts = Vec::new();
+    let mut samples = 0;
+    let mut there: Vec<String> = Vec::new();
+    let mut other = None;
+    for path in inputs {
+        match input::pprof(path, &args.events, &args.labels)? {
+            Some(profile) => {
+                samples += profile.samples;
+                there.extend(profile.there);
+                texts.push((path.clone(), profile.text));
+            }
+            None if is_text(path)? => bail!(
+                "{} is neither a recording nor a pprof profile; only these have spans (--span) and labels (--label)",
+                shown(path)
+            ),
+            None => other = other.or(Some(path)),
+        }
+    }
+    let Some((first, _)) = texts.first() else { return Ok(texts) };
+    if let Some(other) = other {
+        bail!(
+            "{} is a recording and {} is a pprof profile; give inputs of one kind",
+            shown(other),
+            shown(first)
+        );
+    }
+    if let Some(name) = args.spans.first() {
+        bail!(
+            "{} is a pprof profile, which has no nested spans; --span needs the recording. In profiles \
+             of `flightline export`, --label span_name={name} selects samples in these spans without \
+             nested spans",
+            shown(first)
+        );
+    }
+    if samples == 0 {
+        there.sort();
+        there.dedup();
+        let wanted: Vec<String> = args.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let have = match there.is_empty() {
+            true => "its samples have no labels".to_owned(),
+            false => format!("its labels are {}", there.join(", ")),
+        };
+        bail!("{} has no sample with the label {}: {have}", all_shown(inputs), wanted.join(" "));
+    }
+    Ok(texts)
+}
+
+/// Returns true for a file that is not a recording. Compressed files are left to the reader of recordings,
+/// which reports how to decompress them.
+fn is_text(path: &Path) -> Result<bool> {
+    if path.as_os_str() == "-" || !path.is_file() || input::whole(path)?.is_some() {
+        return Ok(false);
+    }
+    let mut head = Vec::new();
+    File::open(path)?.take(4).read_to_end(&mut head)?;
+    Ok(!head.is_empty() && input::refuse_compressed(&head, path).is_ok())
+}

@@ -1,0 +1,5 @@
+//! Commands for off-CPU time, slow calls and latencies.
+
+pub mod graph;
+pub mod latency;
+pub mod slower;
