@@ -135,7 +135,7 @@ fn missing_tests_and_files_are_detected() {
         "a function that is no test, and none"
     );
     assert_eq!(missing("`tests/tests/no_such_file.rs::x`"), 2);
-    assert_eq!(missing("`tests/browser/flame.test.mjs` \"half a million boxes\", \"no such title\""), 1);
+    assert_eq!(missing("`tests/browser/flame.test.mjs` \"a graph of half a million\", \"no such title\""), 1);
     assert_eq!(
         missing(
             "`bench/no_such.py`, [x](../no-such.md), [y](../../bench/RESULTS.md#x), `bench/pipe.py bytes`"
