@@ -8,28 +8,38 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use flightline_consumer::time_range::Bound;
 
+use crate::help;
 use crate::select::{Counters, StackArgs, counters};
 use crate::svg::SvgArgs;
 
-/// Record native programs; draw, fold and print any JFR recording.
+/// Find out where programs spend time and memory: record them, draw flame graphs, read JFR recordings
 #[derive(Debug, Parser)]
 #[command(name = "flightline", version, arg_required_else_help = true, subcommand_required = true)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = FIRST_STEPS, after_help = EXAMPLES, help_template = help::EXAMPLES_FIRST)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
+const FIRST_STEPS: &str = "\
+Flightline interrupts a program many times per second and notes which functions are running: a sample. \
+Functions with many samples take much of the time.
+
+First steps:
+  flightline record --flame flame.html -- ./program    run a program, draw where its CPU time goes
+  flightline record -o run.jfr -p 1234 --duration 30s  record a running process for 30 seconds
+  flightline summary run.jfr                           print the functions with the most samples
+
+Open flame.html in a browser: each box is a function, its width is its share of the time, and the boxes \
+above it are the functions that it called. `flightline COMMAND --help` explains a command.";
+
 const EXAMPLES: &str = "\
-Examples:
-  flightline record --flame flame.html -- sqlite3 big.db 'select …'
-  flightline record -o run.jfr -- xz -9 -T2 big.bin
-  flightline flame run.jfr -o flame.html          draw a flame graph: one HTML page
+More examples:
+  flightline flame run.jfr -o flame.html          draw a flame graph of a recording
   flightline flame run.jfr -o flame.svg           the same graph as SVG
   flightline fold run.jfr | grep parse            folded stacks as text
   flightline annotate parse run.jfr               source lines of a function with their samples
-  flightline summary run.jfr                      duration, events, top functions, losses
   flightline print run.jfr --events ExecutionSample --json
   flightline view hot-methods run.jfr             one of many predefined tables
 
@@ -39,8 +49,9 @@ status of the program; see `flightline record --help`.";
 
 const FLAME_EXAMPLES: &str = "\
 Examples:
-  flightline flame run.jfr -o flame.html
-  flightline flame run.jfr --threads -o threads.svg             one tower per thread
+  flightline flame run.jfr -o flame.html                 open the page in a browser
+  flightline flame run.jfr -e alloc -o memory.html       allocated memory instead of CPU time
+  flightline flame run.jfr --threads -o threads.svg      an image with one tower per thread
   flightline flame run.jfr --measure cpu,wall,alloc -o all.html one page for CPU time, wall-clock time, bytes
   flightline flame run.jfr --measure cycles,page-faults -o x.svg  x.cycles.svg and x.page-faults.svg
   flightline flame run.jfr --cpi -o cpi.html                    cycles, coloured by cycles per instruction
@@ -52,8 +63,8 @@ Examples:
 const FOLD_EXAMPLES: &str = "\
 Examples:
   flightline fold run.jfr > run.folded
-  flightline fold run.jfr -e wall --total                       wall-clock time instead of CPU samples
-  flightline fold run.jfr --from 10 --to 20 -X 'epoll_wait'     ten seconds, without stacks that wait";
+  flightline fold run.jfr -e wall --total                      wall-clock time instead of CPU samples
+  flightline fold run.jfr --from 10 --to 20 -X epoll_wait      ten seconds, without waiting stacks";
 
 const SUMMARY_EXAMPLES: &str = "\
 Examples:
@@ -79,132 +90,132 @@ pub enum Command {
     /// Run a program and record it, or record a running process
     Record(Box<crate::record::RecordArgs>),
     /// Start, stop, pause or change the recording of a running program
-    #[command(after_help = crate::ctl::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::ctl::EXAMPLES), after_help = help::details(crate::ctl::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Ctl(Box<crate::ctl::CtlArgs>),
     /// Copy the last minutes of a recording in progress, or of a repository, to a file
-    #[command(after_help = crate::dump::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::dump::EXAMPLES), after_help = help::details(crate::dump::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Dump(crate::dump::DumpArgs),
-    /// List recordings in progress on this machine, and what killed recorders left behind
-    #[command(after_help = crate::repositories::EXAMPLES)]
+    /// List recordings in progress on this machine, and unfinished ones of killed recorders
+    #[command(before_help = help::first_examples(crate::repositories::EXAMPLES), after_help = help::details(crate::repositories::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Repositories(crate::repositories::RepositoriesArgs),
     /// List which engines and events work on this machine, and why others do not
-    #[command(after_help = crate::list::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::list::EXAMPLES), after_help = help::details(crate::list::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     List,
     /// Write the recording of a program that records itself
     #[command(hide = true)]
     Drain(Box<crate::drain::DrainArgs>),
     /// Convert profiles to and from other tools' formats: pprof, speedscope, Firefox Profiler, Chrome and
     /// Perfetto, d3-flame-graph, folded
-    #[command(after_help = crate::convert::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::convert::EXAMPLES), after_help = help::details(crate::convert::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("convert", arg)))]
     Convert(Box<crate::convert::ConvertArgs>),
-    /// Draw a flame graph: HTML, or SVG or PNG if the output ends in .svg or .png
-    #[command(after_help = FLAME_EXAMPLES)]
+    /// Draw a flame graph, which shows the functions that use the most time: an HTML page, SVG or PNG
+    #[command(before_help = help::first_examples(FLAME_EXAMPLES), after_help = help::details(FLAME_EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("flame", arg)))]
     Flame(Box<FlameArgs>),
-    /// Compare two profiles: the functions that changed most, a verdict, a differential flame graph
-    #[command(after_help = crate::diff::EXAMPLES)]
+    /// Compare two recordings: the functions that changed most, a verdict, a differential flame graph
+    #[command(before_help = help::first_examples(crate::diff::EXAMPLES), after_help = help::details(crate::diff::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("diff", arg)))]
     Diff(Box<crate::diff::DiffArgs>),
     /// Show the source lines of a function with their samples, and its instructions
-    #[command(after_help = crate::annotate::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::annotate::EXAMPLES), after_help = help::details(crate::annotate::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("annotate", arg)))]
     Annotate(Box<crate::annotate::AnnotateArgs>),
     /// Draw where threads waited and how long: off-CPU time by stack
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
+    #[command(before_help = crate::off_cpu_graph::first_examples("offcpu"), after_help = crate::off_cpu_graph::details(), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("offcpu", crate::off_cpu_graph::arg(arg))))]
     Offcpu(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Draw which threads woke waiting threads, weighted by the time they had waited
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
+    #[command(before_help = crate::off_cpu_graph::first_examples("wakeup"), after_help = crate::off_cpu_graph::details(), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("offcpu", crate::off_cpu_graph::arg(arg))))]
     Wakeup(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Draw where threads waited, with the waker's stack on top
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
+    #[command(before_help = crate::off_cpu_graph::first_examples("offwake"), after_help = crate::off_cpu_graph::details(), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("offcpu", crate::off_cpu_graph::arg(arg))))]
     Offwake(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Draw where threads waited, with the chain of wakers on top
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
+    #[command(before_help = crate::off_cpu_graph::first_examples("chain"), after_help = crate::off_cpu_graph::details(), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("offcpu", crate::off_cpu_graph::arg(arg))))]
     Chain(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// Draw all of threads' time by stack: running, waiting for a CPU, blocked
-    #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
+    #[command(before_help = crate::off_cpu_graph::first_examples("threadtime"), after_help = crate::off_cpu_graph::details(), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("offcpu", crate::off_cpu_graph::arg(arg))))]
     Threadtime(Box<crate::off_cpu_graph::OffCpuArgs>),
     /// List slow reads, writes, syncs and similar calls
-    #[command(after_help = crate::slower::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::slower::EXAMPLES), after_help = help::details(crate::slower::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("slower", arg)))]
     Slower(Box<crate::slower::SlowerArgs>),
     /// Print latency histograms with percentiles: I/O, locks, traced functions, off-CPU time
-    #[command(after_help = crate::latency::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::latency::EXAMPLES), after_help = help::details(crate::latency::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Latency(Box<crate::latency::LatencyArgs>),
-    /// Write folded stacks: `root;caller;leaf count`
-    #[command(after_help = FOLD_EXAMPLES)]
+    /// Write stacks as text (folded stacks), one per line: `main;parse;read 42`
+    #[command(before_help = help::first_examples(FOLD_EXAMPLES), after_help = help::details(FOLD_EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("fold", arg)))]
     Fold(FoldArgs),
     /// Summarize recordings: JVM, time, events by type, top functions, losses
-    #[command(after_help = SUMMARY_EXAMPLES)]
+    #[command(before_help = help::first_examples(SUMMARY_EXAMPLES), after_help = help::details(SUMMARY_EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Summary(SummaryArgs),
     /// Report what is unusual in a recording: CPU time, allocation, locks, garbage collection, exceptions,
     /// I/O
-    #[command(after_help = crate::report::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::report::EXAMPLES), after_help = help::details(crate::report::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Report(crate::report::ReportArgs),
-    /// Print events
-    #[command(after_help = crate::print::EXAMPLES)]
+    /// Print the events of a recording as text, JSON or CSV
+    #[command(before_help = help::first_examples(crate::print::EXAMPLES), after_help = help::details(crate::print::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("print", arg)))]
     Print(Box<crate::print::PrintArgs>),
     /// Follow a recording, a repository or a program while it is recorded: events, or a live table of
     /// functions
-    #[command(after_help = crate::tail::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::tail::EXAMPLES), after_help = help::details(crate::tail::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("tail", arg)))]
     Tail(Box<crate::tail::TailArgs>),
     /// Write a live stream to a file or a repository
-    #[command(after_help = crate::collect::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::collect::EXAMPLES), after_help = help::details(crate::collect::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Collect(Box<crate::collect::CollectArgs>),
-    /// List the types a recording declares
-    #[command(after_help = crate::metadata::EXAMPLES)]
+    /// List the event types that a recording declares, with their fields
+    #[command(before_help = help::first_examples(crate::metadata::EXAMPLES), after_help = help::details(crate::metadata::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Metadata(crate::metadata::MetadataArgs),
     /// Print predefined tables: hot methods, pauses, allocation, contention, I/O, …
-    #[command(after_help = crate::view::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::view::EXAMPLES), after_help = help::details(crate::view::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("view", arg)))]
     View(crate::view::ViewArgs),
     /// Export profiles and traces to other systems: OpenTelemetry (file, HTTP, gRPC), pprof
     #[cfg(feature = "export")]
-    #[command(after_help = crate::export::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::export::EXAMPLES), after_help = help::details(crate::export::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("export", arg)))]
     Export(Box<crate::export::ExportArgs>),
     /// Show the cost of tracing spans by name, endpoint, trace or label; one trace; slow spans compared with
     /// typical ones
-    #[command(after_help = crate::spans::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::spans::EXAMPLES), after_help = help::details(crate::spans::EXAMPLES), help_template = help::EXAMPLES_FIRST, mut_args(|arg| help::arrange("spans", arg)))]
     Spans(Box<crate::spans::SpansArgs>),
     /// Query a profile store in SQL
-    #[command(after_help = crate::store::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::store::EXAMPLES), after_help = help::details(crate::store::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Sql(crate::store::PassedOn),
     /// Add to, query, compare and maintain a profile store: `flightline store --help`
-    #[command(after_help = crate::store::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::store::EXAMPLES), after_help = help::details(crate::store::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Store(crate::store::PassedOn),
     /// Run the profiling service: record any of many processes from a web page
     #[cfg(feature = "service")]
-    #[command(after_help = crate::serve::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::serve::EXAMPLES), after_help = help::details(crate::serve::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Serve(Box<crate::serve::ServeArgs>),
     /// Let a profiling service record a process: a new program or running ones
     #[cfg(feature = "service")]
-    #[command(after_help = crate::agent::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::agent::EXAMPLES), after_help = help::details(crate::agent::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Agent(Box<crate::agent::AgentArgs>),
     /// Use a profiling service: list targets, run profiles, fetch results
     #[cfg(feature = "service")]
-    #[command(after_help = crate::remote::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::remote::EXAMPLES), after_help = help::details(crate::remote::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Remote(Box<crate::remote::RemoteArgs>),
     /// Forward one stream to many readers
-    #[command(after_help = crate::relay::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::relay::EXAMPLES), after_help = help::details(crate::relay::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Relay(crate::relay::RelayArgs),
     /// Save the readable part of a truncated, unfinished or damaged recording as a standard file
-    #[command(after_help = crate::repair::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::repair::EXAMPLES), after_help = help::details(crate::repair::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Repair(crate::repair::RepairArgs),
     /// Complete recordings whose recorder was killed, from its data in shared memory
-    #[command(after_help = crate::recover::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::recover::EXAMPLES), after_help = help::details(crate::recover::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Recover(crate::recover::RecoverArgs),
-    /// Extract a time range
-    #[command(after_help = crate::cut::EXAMPLES)]
+    /// Extract a time range of a recording
+    #[command(before_help = help::first_examples(crate::cut::EXAMPLES), after_help = help::details(crate::cut::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Cut(crate::cut::CutArgs),
-    /// Remove events by name, category or thread
-    #[command(after_help = crate::scrub::EXAMPLES)]
+    /// Remove events by name, category or thread, or replace secrets
+    #[command(before_help = help::first_examples(crate::scrub::EXAMPLES), after_help = help::details(crate::scrub::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Scrub(crate::scrub::ScrubArgs),
     /// Add function names, source lines and inlined frames to a recording made without debug files
-    #[command(after_help = crate::symbolize::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::symbolize::EXAMPLES), after_help = help::details(crate::symbolize::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Symbolize(crate::symbolize::SymbolizeArgs),
     /// Join recordings, or the chunks of a repository
-    #[command(after_help = crate::assemble::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::assemble::EXAMPLES), after_help = help::details(crate::assemble::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Assemble(crate::assemble::AssembleArgs),
     /// Split a recording at chunk boundaries
-    #[command(after_help = crate::disassemble::EXAMPLES)]
+    #[command(before_help = help::first_examples(crate::disassemble::EXAMPLES), after_help = help::details(crate::disassemble::EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Disassemble(crate::disassemble::DisassembleArgs),
     /// Write a completion script for a shell
-    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    #[command(before_help = help::first_examples(COMPLETIONS_EXAMPLES), after_help = help::details(COMPLETIONS_EXAMPLES), help_template = help::EXAMPLES_FIRST)]
     Completions {
         /// The shell.
         shell: Shell,

@@ -28,6 +28,7 @@ use rolling::RollingPlace;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline record -o - -- ./server | flightline collect - -o run.jfr
+  flightline collect unix:/run/fl.sock --repository /var/lib/fl --max-age 24h
   mkfifo pipe; flightline collect pipe --repository /var/lib/fl --retry & flightline record -o pipe -- ./server
   flightline collect unix:/run/fl.sock -o run.jfr --repository /var/lib/fl --max-age 24h --max-size 1g
   flightline collect tcp:build7:4711 --token-file ~/.fl-token -o run.jfr --rotate 1h --max-size 10g

@@ -14,8 +14,8 @@ use crate::{Outcome, output, talk, tracks};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline convert run.jfr -o run.pb.gz && go tool pprof -top run.pb.gz
-  flightline convert run.jfr --format speedscope -o run.json                 for speedscope.app; one profile per thread
-  flightline convert run.jfr --format firefox -e wall -o run.json            profiler.firefox.com
+  flightline convert run.jfr --format speedscope -o run.json      open it at speedscope.app
+  flightline convert run.jfr --format firefox -e wall -o run.json      open it at profiler.firefox.com
   flightline convert run.jfr --format chrome --from 10 --to 12 -o run.json   ui.perfetto.dev, chrome://tracing
   flightline convert run.jfr --format d3 -I handle_request -o run.json
   perf script | flightline convert - -o perf.pb.gz

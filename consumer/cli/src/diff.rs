@@ -23,10 +23,9 @@ use crate::{Outcome, help, output, stacks};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline diff before.jfr after.jfr                         the functions that changed most
-  flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less; \
-      removed frames on the right
+  flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less
+  flightline diff main.jfr branch.jfr --fail-total 10%         for CI: exit status 3 if it is exceeded
   flightline diff main.jfr branch.jfr --fail-total 10% --fail-above 5 --fail-relative 50%
-                                                               for CI: exit status 3 if a limit is exceeded
   flightline diff old.jfr new.jfr --per 20,11500               per transaction: each recording's number of transactions
   flightline diff a.folded b.folded --no-normalize --by inclusive
   flightline diff both.folded -o diff.svg                      differential text, such as that of difffolded.pl

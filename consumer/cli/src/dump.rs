@@ -24,10 +24,10 @@ use crate::{Outcome, cut, processes, recover, talk, targets};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline dump -p 4711 -o out.jfr                   everything stored for this process and its children
-  flightline dump -p nginx --last 30s -o out.jfr       exactly the last 30 seconds
-  flightline dump -p $RECORDER -o 'out-%p.jfr'         one file per process that this flightline process records
-  flightline dump /var/lib/fl --last 1m -o out.jfr     the last minute of all processes of a repository
+  flightline dump -p 4711 -o out.jfr               everything stored for this process and its children
+  flightline dump -p nginx --last 30s -o out.jfr   exactly the last 30 seconds
+  flightline dump /var/lib/fl --last 1m -o out.jfr the last minute of all processes of a repository
+  flightline dump -p $RECORDER -o 'out-%p.jfr'     one file per process that this flightline process records
   flightline dump /var/lib/fl/2026_11_21_15_07_41_4711 -o out.jfr    one process of a repository, even if it has ended
 
 The recording continues. The output is a standard recording with one or more chunks, of one or more \

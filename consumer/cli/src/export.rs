@@ -26,10 +26,10 @@ use crate::{Outcome, help, input, output, range, recover, repository, stream};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline export run.jfr --format pprof -o run.pb.gz && go tool pprof -top run.pb.gz
-  flightline export run.jfr --format otlp-json -o - | jq '.resourceProfiles[0].scopeProfiles[0].profiles[0].sampleType'
   flightline export run.jfr --send http://127.0.0.1:4318
+  flightline record -o - -- ./server | flightline export - --send grpc://collector:4317
   flightline record -o - -- ./server | flightline export - --send grpc://collector:4317 --attribute deployment.environment=test
-
+  flightline export run.jfr --format otlp-json -o - | jq '.resourceProfiles[0].scopeProfiles[0].profiles[0].sampleType'
   flightline export run.jfr --format hdps -o - | head -1 | jq .
   flightline export unix:/run/app.sock --send fluentd://127.0.0.1:24224 --tag profiles.app --attribute task_id=t7
 

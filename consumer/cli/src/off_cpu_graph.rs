@@ -24,7 +24,7 @@ use crate::svg::SvgArgs;
 use crate::talk::{self, all_shown};
 use crate::{Outcome, help, output, png, range, repository, spans, tracks};
 
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   sudo flightline record --off-cpu --wakeups -o run.jfr -p 4711
   flightline offcpu run.jfr -o offcpu.html
@@ -42,6 +42,40 @@ Examples:
 Text has the format of bcc's offcputime, wakeuptime and offwaketime, in whole µs; --ns is exact. Waits \
 of threads add up: ten threads that wait for one second waited for ten seconds (one second with \
 --per-thread).";
+
+/// Returns the examples of the first screen of a command's help.
+pub fn first_examples(command: &str) -> String {
+    let examples = match command {
+        "wakeup" => {
+            "wakeup run.jfr -o wakeup.html           the functions that wake threads
+  flightline wakeup run.jfr --min 1ms               only wake-ups after waits of at least 1 ms"
+        }
+        "offwake" => {
+            "offwake run.jfr -o offwake.html         waiting functions, below the functions that woke them
+  flightline offwake run.jfr --hide-idle -o offwake.html   without threads that wait for work"
+        }
+        "chain" => {
+            "chain run.jfr -o chain.html             wakers, their wakers and so on, up to six levels
+  flightline chain run.jfr --depth 2 -o chain.html  at most two wakers"
+        }
+        "threadtime" => {
+            "threadtime run.jfr -t -o time.html      all time of each thread: running, runnable, blocked
+  flightline threadtime run.jfr --by span -o spans.html    the same by tracing span"
+        }
+        _ => {
+            "offcpu run.jfr -o offcpu.html           the functions that wait, by waiting time
+  flightline offcpu run.jfr -I do_command --min 1ms text: waits of at least 1 ms in do_command"
+        }
+    };
+    format!(
+        "Examples:\n  sudo flightline record --off-cpu --wakeups -o run.jfr -p 4711\n  flightline {examples}"
+    )
+}
+
+/// Returns the text after the options.
+pub fn details() -> String {
+    EXAMPLES.replacen("Examples:", "More examples:", 1)
+}
 
 /// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
 #[derive(Debug, Args)]

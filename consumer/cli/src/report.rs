@@ -23,9 +23,9 @@ use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline report run.jfr                               unusual findings, with commands for details
-  flightline report run.jfr -o report.html                a page with tables, and a folder with flame graphs
-  flightline report monday.jfr --before sunday.jfr        also compare with an earlier recording
+  flightline report run.jfr                          unusual findings, with commands for details
+  flightline report run.jfr -o report.html           a page with tables, and a folder of flame graphs
+  flightline report monday.jfr --before sunday.jfr   also compare with an earlier recording
   flightline report run.jfr --json | jq -r '.findings[] | select(.severity == \"high\").text'
 
 The limits of the findings are rules of thumb. JSON and the page name the corresponding rule of JDK \

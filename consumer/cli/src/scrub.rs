@@ -19,7 +19,7 @@ use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline scrub run.jfr small.jfr --exclude-events InitialEnvironmentVariable,InitialSystemProperty
+  flightline scrub run.jfr small.jfr --exclude-events InitialEnvironmentVariable
   flightline scrub run.jfr gc.jfr --include-categories GC
   flightline scrub run.jfr --include-threads 'worker-*'            writes run-scrubbed.jfr
   flightline scrub run.jfr --include-events 'jdk.Socket*' --exclude-threads main

@@ -24,7 +24,7 @@ pub mod token;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline serve --profiling --local                                profile processes of this machine; prints the URL
+  flightline serve --profiling --local                       profile this machine; prints the URL
   flightline agent --join http://127.0.0.1:7070 -p redis-server       add a process as a target
   flightline remote targets; flightline remote profile redis-server --duration 30s -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs

@@ -34,11 +34,11 @@ pub use read::read_model;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline spans run.jfr                                  one line per span name
-  flightline spans run.jfr --by endpoint
+  flightline spans run.jfr --by endpoint                    one line per endpoint
+  flightline spans run.jfr --slowest --span checkout -o diff.html   slow requests against typical ones
   flightline spans run.jfr --by label=tenant --span checkout
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 --inferred -o trace.html
-  flightline spans run.jfr --slowest --span checkout -o diff.html
   flightline spans run.jfr --inferred --min-duration 5ms --not-inferred '^libc'
   flightline record -o - -- ./server | flightline spans -   until the program ends, or Ctrl-C
   flightline flame run.jfr --span checkout -o checkout.html

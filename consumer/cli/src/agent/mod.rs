@@ -47,9 +47,9 @@ use process::Process;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline agent --join http://127.0.0.1:7070 -- ./server            start a program; all modes are available
-  flightline agent --join http://127.0.0.1:7070 -p redis-server        a running program: CPU and off-CPU time
-  flightline agent --continuous -p nginx                               also record continuously, at 19 Hz
+  flightline agent --join http://127.0.0.1:7070 -- ./server       a new program
+  flightline agent --join http://127.0.0.1:7070 -p redis-server   a running program
+  flightline agent --continuous -p nginx                          also record continuously
   flightline agent --join https://prof:7070 --token-file token --label zone=eu-1 -- ./server
   LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   the program starts an agent
 

@@ -20,7 +20,7 @@ use client::Client;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline remote targets                                          list the processes that can be profiled
+  flightline remote targets                               list the processes to profile
   flightline remote profile redis-server --duration 30s -o redis.html wait, and write the flame graph
   flightline remote profile cart-1 cart-2 --mode wall --duration 60  several targets
   flightline remote runs redis-server; flightline remote cancel RUN; flightline remote delete RUN
