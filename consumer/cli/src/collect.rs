@@ -22,6 +22,7 @@ use crate::signals::Signals;
 use crate::stream::judge::Judge;
 use crate::stream::{self, Got, Stream};
 use crate::talk::{self, Progress, shown};
+use crate::usage_error::bail_usage;
 use file::{Existing, FilePlace, Limits, Rotate};
 use rolling::RollingPlace;
 
@@ -148,7 +149,7 @@ struct Collecting<'a> {
 pub fn run(args: &CollectArgs) -> Result<Outcome> {
     let signals = Signals::of_user()?;
     let Some(address) = stream::address(&args.input)? else {
-        bail!(
+        bail_usage!(
             "{} is not a stream: give -, a FIFO, unix:PATH or tcp:HOST:PORT; to join files or folders, use `flightline assemble`",
             shown(&args.input)
         );

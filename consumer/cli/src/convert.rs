@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::convert::{chrome, d3, firefox, speedscope};
 use flightline_consumer::folded;
 
 use crate::select::StackArgs;
 use crate::stacks::{self, For};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, output, talk, tracks};
 
 pub const EXAMPLES: &str = "\
@@ -119,7 +120,7 @@ impl ConvertArgs {
         };
         match self.format.or_else(by_name) {
             Some(format) => Ok(format),
-            None => bail!("cannot determine the format from the name of the output; give --format"),
+            None => bail_usage!("cannot determine the format from the name of the output; give --format"),
         }
     }
 }

@@ -345,7 +345,7 @@ pub fn run_dormant(
 pub fn dormant(preload: &Path, command: &[std::ffi::OsString]) -> Result<Command, Error> {
     let (program, arguments) = command
         .split_first()
-        .ok_or(Error::Unavailable { name: "command", problem: "no program given".into() })?;
+        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
     let path = flightline_recorder::program::find(program).map_err(Error::Program)?;
     flightline_recorder::program::check(&path).map_err(Error::Program)?;
     let mut list = preload.as_os_str().to_owned();

@@ -18,6 +18,7 @@ use crate::select::SelectArgs;
 use crate::stacks::{For, Profile};
 use crate::svg::SvgArgs;
 use crate::talk::{self, shown};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, help, output, stacks};
 
 pub const EXAMPLES: &str = "\
@@ -170,7 +171,7 @@ impl Verdict {
 pub fn run(args: &DiffArgs) -> Result<Outcome> {
     let inputs = [args.before.as_path(), args.after()];
     if args.after.is_some() && inputs.iter().all(|input| input.as_os_str() == "-") {
-        bail!("only one profile can be standard input; give the other as a file");
+        bail_usage!("only one profile can be standard input; give the other as a file");
     }
     let format = args.format()?;
     if let Some(output) = &args.output {
@@ -225,7 +226,7 @@ impl DiffArgs {
         }
         let stdout = self.output.as_deref().is_none_or(output::is_stdout);
         if self.json && format != Format::Table && stdout {
-            bail!("--json and the flame graph cannot both go to standard output; give a file with -o");
+            bail_usage!("--json and the flame graph cannot both go to standard output; give a file with -o");
         }
         Ok(format)
     }
@@ -299,7 +300,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
 /// Splits differential text into its two profiles.
 fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
     let Some(before) = input.before.take() else {
-        bail!(
+        bail_usage!(
             "{} is one profile; give a second one. Only differential text can be a single input",
             shown(&args.before)
         );

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::edit::count;
 use crate::output::{is_stdout, refuse_existing, refuse_input, whole};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, cut, processes, recover, talk, targets};
 
 pub const EXAMPLES: &str = "\
@@ -85,7 +86,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let found = match (&args.pid, &args.path) {
         (Some(wanted), _) => find_recordings(wanted, !args.no_follow)?,
         (None, Some(path)) => vec![of_path(path)?],
-        (None, None) => bail!("give a process with -p, or a path"),
+        (None, None) => bail_usage!("give a process with -p, or a path"),
     };
     // One file per process, or one for all.
     let named = args.output.to_str().is_some_and(|name| name.contains("%p"));
@@ -203,10 +204,10 @@ impl Copies {
 fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) -> Result<Dumped> {
     if is_stdout(output) {
         if exact.is_some() {
-            bail!("--exact needs a file: give one with -o");
+            bail_usage!("--exact needs a file: give one with -o");
         }
         if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-            bail!("not writing a recording to a terminal; give a file with -o, or redirect the output");
+            bail_usage!("not writing a recording to a terminal; give a file with -o, or redirect the output");
         }
         let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot use standard output")?;
         return copies.all.write(&File::from(out)).context("cannot write to standard output");

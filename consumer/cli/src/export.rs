@@ -21,6 +21,7 @@ use regex::Regex;
 use crate::args::usage;
 use crate::select::SampleArgs;
 use crate::talk::{self, Progress, shown};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, help, input, output, range, recover, repository, stream};
 
 pub const EXAMPLES: &str = "\
@@ -305,7 +306,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
         let from: Result<Box<dyn Read>> = if path.as_os_str() == "-" {
             Ok(Box::new(std::io::stdin()))
         } else if stream::address(&path)?.is_some() {
-            bail!(
+            bail_usage!(
                 "{} is a stream without an end; give it as the only input, with --send or --format hdps, or give a recording",
                 shown(&path)
             );

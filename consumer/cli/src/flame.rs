@@ -4,7 +4,7 @@ mod page;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
 use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::missing;
 use flightline_consumer::model::Model;
@@ -19,6 +19,7 @@ use crate::args::{FlameArgs, PictureFormat};
 use crate::select::{Counters, SelectArgs};
 use crate::stacks::{For, Measures, Profile};
 use crate::talk;
+use crate::usage_error::{UsageError, bail_usage};
 use crate::{Outcome, output, png, stacks, tracks};
 
 /// Draws a flame graph.
@@ -26,10 +27,11 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = match args.format {
         Some(format) => format,
-        None => format_of(&args.output).map_err(|why| anyhow!("{why}; for other names, give --format"))?,
+        None => format_of(&args.output)
+            .map_err(|why| UsageError::new(format!("{why}; for other names, give --format")))?,
     };
     if args.flame_chart && format == PictureFormat::Html {
-        bail!("--flame-chart applies to SVG and PNG; give an output that ends in .svg or .png");
+        bail_usage!("--flame-chart applies to SVG and PNG; give an output that ends in .svg or .png");
     }
     if let Some(counters) = &args.cpi {
         return ratio(args, counters, format);
@@ -108,7 +110,7 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
         return Ok(outcome);
     }
     if output::is_stdout(&args.output) && measures.len() > 1 {
-        bail!("several events with --measure write one file each; give the name with -o");
+        bail_usage!("several events with --measure write one file each; give the name with -o");
     }
     for (name, tree) in &measures {
         let event = SelectArgs { events: vec![name.clone()], ..select.clone() };
@@ -204,7 +206,7 @@ fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut
         return Ok(svg::write(&profile.tree, options, picture)?);
     }
     if profile.model.is_none() {
-        bail!("--flame-chart needs a recording: folded text has no timestamps");
+        bail_usage!("--flame-chart needs a recording: folded text has no timestamps");
     }
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     Ok(chart::svg(&tracks::read(inputs, select, profile, For::Svg)?, options, picture)?)

@@ -71,6 +71,7 @@ mod talk;
 mod targets;
 mod tracks;
 mod unknown;
+mod usage_error;
 mod view;
 mod wanted;
 
@@ -185,7 +186,7 @@ pub fn main() -> ExitCode {
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             talk::error(&error);
-            ExitCode::FAILURE
+            ExitCode::from(usage_error::status(&error))
         }
     }
 }

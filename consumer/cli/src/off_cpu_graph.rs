@@ -22,6 +22,7 @@ use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
 use crate::svg::SvgArgs;
 use crate::talk::{self, all_shown};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, help, output, png, range, repository, spans, tracks};
 
 const EXAMPLES: &str = "\
@@ -181,13 +182,15 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
     if args.run_queue && graph != Graph::OffCpu {
-        bail!("--run-queue applies only to `flightline offcpu`");
+        bail_usage!("--run-queue applies only to `flightline offcpu`");
     }
     if !select.events.is_empty() {
-        bail!("--event does not apply to off-CPU time; select with -I, --span, --only-thread or --from");
+        bail_usage!(
+            "--event does not apply to off-CPU time; select with -I, --span, --only-thread or --from"
+        );
     }
     if select.process_title {
-        bail!("--process-title does not apply to off-CPU time; use --process");
+        bail_usage!("--process-title does not apply to off-CPU time; use --process");
     }
     let graph = if args.run_queue { Graph::RunQueue } else { graph };
     let format = args.format.unwrap_or_else(|| format_of(&args.output));

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::time_range::Bound;
@@ -16,6 +16,7 @@ use crate::output::{Tame, is_stdout, refuse_input};
 use crate::range::{self, RangeArgs, Times};
 use crate::signals::Signals;
 use crate::talk::{self, shown};
+use crate::usage_error::bail_usage;
 use crate::wanted::Wanted;
 use crate::{Outcome, input, output, repository};
 
@@ -195,8 +196,10 @@ impl Session {
     fn follow(mut self, args: &PrintArgs) -> Result<Outcome> {
         let path = match &args.inputs[..] {
             [path] if !is_stdout(path) => path,
-            [_] => bail!("--follow does not apply to standard input, which is always read as it arrives"),
-            _ => bail!("--follow accepts only one recording"),
+            [_] => {
+                bail_usage!("--follow does not apply to standard input, which is always read as it arrives")
+            }
+            _ => bail_usage!("--follow accepts only one recording"),
         };
         let signals = Signals::of_user()?;
         let interval = Duration::from_millis(args.every);
@@ -265,7 +268,7 @@ fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
         return Ok(selection);
     }
     if args.follow {
-        bail!(
+        bail_usage!(
             "--follow does not accept times before the end, percentages or clock times, because the end is not known"
         );
     }

@@ -19,6 +19,7 @@ use crate::range::RangeArgs;
 use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
 use crate::talk::{self, all_shown};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
@@ -126,7 +127,7 @@ fn contents(inputs: &[PathBuf]) -> Result<(Contents, Outcome)> {
 /// Writes the page and its flame graphs.
 fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) -> Result<()> {
     if output::is_stdout(path) {
-        bail!("an HTML report has several files; give its name with -o");
+        bail_usage!("an HTML report has several files; give its name with -o");
     }
     output::refuse_picture(path, "the report is an HTML page; the output must end in .html")?;
     output::refuse_input(path, args.inputs.iter().chain(&args.before).map(PathBuf::as_path))?;
@@ -135,7 +136,7 @@ fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) ->
     let events: Vec<String> = recorded.iter().map(|(event, ..)| (*event).to_owned()).collect();
     let stacks = StackArgs { inputs: args.inputs.clone(), select: SelectArgs::default() }.with_names();
     let Some(model) = stacks::read_more(&stacks.inputs, &stacks.select, &events)? else {
-        bail!("an HTML report reads its inputs twice; give files instead of standard input");
+        bail_usage!("an HTML report reads its inputs twice; give files instead of standard input");
     };
     let mut pictures = Vec::new();
     for &&(event, total, area, title) in &recorded {

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::edit::{count, input, output};
 use crate::redact::{Fields, RedactArgs, names};
+use crate::usage_error::bail_usage;
 use crate::wanted::Wanted;
 use crate::{Outcome, talk};
 
@@ -145,7 +146,7 @@ fn thread_name(event: &EventRef<'_>) -> Option<String> {
 /// Writes a recording without some of its events.
 pub fn run(args: ScrubArgs) -> Result<Outcome> {
     if args.filters.is_empty() && !args.redact.any() {
-        bail!(
+        bail_usage!(
             "nothing to remove: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
         );
     }
@@ -155,7 +156,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         Some(path) => path.clone(),
         None => {
             let Some(stem) = args.input.file_stem().filter(|_| !crate::output::is_stdout(&args.input)) else {
-                bail!("give the output file; standard input has no name to derive it from");
+                bail_usage!("give the output file; standard input has no name to derive it from");
             };
             args.input.with_file_name(format!("{}-scrubbed.jfr", stem.to_string_lossy()))
         }

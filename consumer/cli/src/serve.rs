@@ -18,6 +18,7 @@ use flightline_service::settings::Settings;
 use flightline_service::stored::Place;
 
 use crate::store::engine;
+use crate::usage_error::bail_usage;
 use crate::{Outcome, help, talk};
 
 pub mod token;
@@ -166,7 +167,7 @@ enum LogLevel {
 /// Serves until a signal.
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
     if args.no_token && !args.listen.ip().is_loopback() {
-        bail!(
+        bail_usage!(
             "other machines can reach {}; --no-token is only allowed on the loopback, such as --listen 127.0.0.1:{}",
             args.listen,
             args.listen.port()
@@ -178,7 +179,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         talk::warning("without --tls-cert, the token and all recordings are sent unencrypted");
     }
     if args.heartbeat < Duration::from_secs(1) {
-        bail!("--heartbeat must be at least 1s");
+        bail_usage!("--heartbeat must be at least 1s");
     }
     let log = args.log().context("cannot write a log")?;
     let as_json = args.is_json();

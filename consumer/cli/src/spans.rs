@@ -28,6 +28,7 @@ use regex::Regex;
 use crate::select::SelectArgs;
 use crate::stacks::For;
 use crate::talk::all_shown;
+use crate::usage_error::bail_usage;
 use crate::{Outcome, help, output, stacks};
 pub use read::read_model;
 
@@ -121,7 +122,7 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
             "the name of a flame graph must end in .html, .htm or .svg; other names get folded text",
         )?;
         if args.json && output.as_os_str() == "-" {
-            bail!("--json and `-o -` cannot both go to standard output; give a file with -o");
+            bail_usage!("--json and `-o -` cannot both go to standard output; give a file with -o");
         }
     }
     let (found, outcome) = read::read(args)?;
@@ -193,7 +194,7 @@ impl SpansArgs {
 fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left_out: u64) -> Result<()> {
     let (Some(path), Some(moments)) = (&args.output, &found.moments) else { return Ok(()) };
     if !args.select.events.is_empty() || args.select.total {
-        bail!(
+        bail_usage!(
             "-e and --total apply only to flame graphs; the page of a trace has all events, by time and bytes"
         );
     }

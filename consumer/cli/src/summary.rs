@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::args::SummaryArgs;
 use crate::repository::{self, Parts};
 use crate::talk::{self, Progress, plain, shown};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, input, output};
 
 /// Prints the summary of a recording, or a line for each of several.
@@ -76,7 +77,7 @@ fn not_a_recording(file: &Path) -> String {
 fn sum(several: &[Parts], args: &SummaryArgs) -> Result<Outcome> {
     let mut files: Vec<&PathBuf> = several.iter().flat_map(|parts| &parts.files).collect();
     if files.iter().any(|file| crate::output::is_stdout(file)) {
-        bail!("--sum does not accept standard input; give files");
+        bail_usage!("--sum does not accept standard input; give files");
     }
     // A file that is given twice counts once.
     files.sort();

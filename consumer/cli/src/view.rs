@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::time_range::{self, Bound};
@@ -18,6 +18,7 @@ use jfr_format::read::{Item, Recording, default_jobs};
 use crate::args::usage;
 use crate::range::RangeArgs;
 use crate::talk::{self, Progress, shown};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, input, output, range, repository};
 
 /// Shown below the help.
@@ -102,7 +103,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     if args.inputs.is_empty() {
         // Without an input, event types cannot be looked up, so an unknown view is an error.
         if let Some(unknown) = wanted.event_types.iter().find(|name| !name.contains('.')) {
-            bail!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
+            bail_usage!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
         }
         let message = format!("no recording given; use `flightline view {name} FILE`");
         usage("view", ErrorKind::MissingRequiredArgument, &message);
@@ -133,7 +134,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
             None => {
                 let known =
                     view::all().map(|view| view.name).chain(viewer.declared().iter().map(String::as_str));
-                bail!("{}", unknown_name(name, known));
+                bail_usage!("{}", unknown_name(name, known));
             }
         }
     }
@@ -249,7 +250,7 @@ fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
 /// Returns the end of a recording in ns since 1970, from its last chunk.
 fn end_of(path: &Path) -> Result<i64> {
     if output::is_stdout(path) {
-        bail!(
+        bail_usage!(
             "times before the end, percentages and clock times need a file; standard input has no known end"
         );
     }

@@ -140,8 +140,7 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
             let refusal = error.downcast_ref::<Error>();
             std::process::ExitCode::from(match refusal {
                 Some(Error::Program(refusal)) => refusal.exit_code(),
-                Some(error) if error.is_usage() => 2,
-                _ => 1,
+                _ => crate::usage_error::status(&error),
             })
         }
     }

@@ -17,6 +17,7 @@ use crate::select::{SampleArgs, SelectArgs};
 use crate::signals::Signals;
 use crate::stream::{self, Got, Stream};
 use crate::talk::{self, shown};
+use crate::usage_error::bail_usage;
 use crate::{Outcome, input, repository};
 
 /// Poll interval of a stream.
@@ -58,14 +59,14 @@ fn of_inputs(
         inputs.iter().map(|path| stream::address(path)).collect::<Result<_>>()?;
     if let (1, Some(Some(address))) = (inputs.len(), streams.first()) {
         if !samples.range.is_everything() {
-            bail!("--from, --to and --last need a file; {} is a stream", shown(&inputs[0]));
+            bail_usage!("--from, --to and --last need a file; {} is a stream", shown(&inputs[0]));
         }
         options.limits = Limits::STREAM;
         let chosen = Chosen::new(options, samples);
         return of_stream(&inputs[0], address, token, chosen);
     }
     if let Some((path, _)) = inputs.iter().zip(&streams).find(|(_, stream)| stream.is_some()) {
-        bail!("{} is a stream; give it as the only input", shown(path));
+        bail_usage!("{} is a stream; give it as the only input", shown(path));
     }
     let paths = repository::expand(inputs, samples.range.last)?;
     [options.from, options.to] = range::nanos(&paths, &samples.range)?;
