@@ -69,7 +69,7 @@ impl fmt::Display for Error {
                 {
                     write!(
                         f,
-                        ". What is alive while the program runs is {LIVE_MEMORY}, told every --live-interval: with --last that long"
+                        ". While the program runs, live memory is in {LIVE_MEMORY} events, written every --live-interval; select them with --last"
                     )?;
                 }
                 Ok(())

@@ -30,7 +30,7 @@ const boxes = (page, count) => page.evaluate(([count, row]) => {
   return Array.from({ length: count }, (_, i) => [...data.slice(4 * Math.floor((i + 0.9) / count * width)).slice(0, 3)]);
 }, [count, ROW]);
 
-test("a name that fits is whole, one that does not is cut, one that would be two letters is left out; none is over its box", async () => {
+test("long names are cut or omitted so that they fit their boxes", async () => {
   // Each box is a pixel wider than the previous one; the last one gets the rest of the width.
   const names = [], lines = [];
   const page = await open("x 1\n"), size = { width: 1800, height: 300 };
@@ -77,7 +77,7 @@ test("a name that fits is whole, one that does not is cut, one that would be two
   }
 });
 
-test("palettes are what they are called: warm, blue, green, aqua; a waker's frames aqua, others blue", async () => {
+test("each palette has the hue of its name, and waker frames are aqua", async () => {
   const COUNT = 40, page = await opened(drawn(Array.from({ length: COUNT }, (_, i) => `function_${i} 1\n`).join("")));
   const within = { hot: [[205, 255], [0, 230], [0, 55]], io: [[80, 160], [80, 200], [190, 255]], mem: [[0, 90], [175, 240], [0, 210]], wakeup: [[50, 110], [165, 220], [165, 220]] };
   within.chain = within.io;
@@ -103,7 +103,7 @@ test("palettes are what they are called: warm, blue, green, aqua; a waker's fram
   assert.deepEqual([...page.errors, ...wakers.errors], []);
 });
 
-test("an SVG without script has its names, numbers and widths, and no name is over its box", async () => {
+test("an SVG without scripts shows names, numbers and widths inside the boxes", async () => {
   const input = join(folder, "static.txt"), file = join(folder, "static.svg");
   writeFileSync(input, "main;wide_function;leaf 60\nmain;other 39\nthin_one_with_a_long_name 1\n");
   execFileSync(flightline, ["flame", input, "-o", file, "--width", "1000"]);

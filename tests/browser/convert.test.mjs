@@ -18,7 +18,7 @@ function convert(format) {
   return readFileSync(file);
 }
 
-test("speedscope shows the functions", async () => {
+test("speedscope shows the functions of a converted profile", async () => {
   const page = await speedscope("converted.speedscope.json", convert("speedscope"));
   // Its flame graphs are drawn on a canvas; the table of the sandwich is text.
   await page.getByText("Sandwich").click({ timeout: 30_000 });
@@ -29,7 +29,7 @@ test("speedscope shows the functions", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("speedscope reads the trace events that Chrome and Perfetto are for, and finds every thread", async () => {
+test("speedscope finds every thread in Chrome trace events", async () => {
   const file = join(folder, "trace.json");
   execFileSync(flightline, ["convert", recording, "--format", "chrome", "-o", file]);
   const page = await speedscope("trace.json", readFileSync(file));
@@ -38,7 +38,7 @@ test("speedscope reads the trace events that Chrome and Perfetto are for, and fi
   assert.deepEqual(page.errors, []);
 });
 
-test("Firefox Profiler finds the threads and, of each, what every function did itself", async () => {
+test("Firefox Profiler finds each thread and the self time of its functions", async () => {
   const file = join(folder, "firefox.json");
   execFileSync(flightline, ["convert", recording, "--format", "firefox", "-o", file]);
   await firefox("own", file, async (profiler) => {
@@ -58,7 +58,7 @@ test("Firefox Profiler finds the threads and, of each, what every function did i
   });
 });
 
-test("d3-flame-graph draws all of it", async () => {
+test("d3-flame-graph draws every frame", async () => {
   const file = join(folder, "d3.html");
   // Its dependencies, each before those that need it.
   const parts = ["selection", "dispatch", "timer", "color", "interpolate", "ease", "transition", "array", "format", "hierarchy",
@@ -93,7 +93,7 @@ test("d3-flame-graph draws all of it", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("a PNG is what a browser draws of the SVG", () => {
+test("a PNG equals the browser's rendering of the SVG", () => {
   const file = join(folder, "flame.png");
   execFileSync(flightline, ["flame", recorded, "-o", file, "--width", "800", "--frame-height", "12"]);
   const picture = readFileSync(file);

@@ -10,14 +10,14 @@ const DOWN = { down: true };
 const isGrey = ([red, green, blue]) => red === green && green === blue;
 const rows = (page) => page.locator("#table .row").evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent)));
 
-test("a box is told with both weights and the change; red is more, blue less, what vanished stands to the right", async () => {
+test("a box shows both weights and the change: red for more, blue for less, vanished paths to the right", async () => {
   const page = await opened(compared(["--no-normalize"]));
   // 1390 after, and 50 that exist only before.
   const at = (weight) => weight / 1440;
   assert.equal(await hover(page, 0.5, 0), "all (1,000 → 1,390 samples, +390; 100.00% → 139.00%, +39.00 points)");
   assert.equal(await hover(page, at(340), 2), "Function: parent (200 → 600 samples, +400; 20.00% → 60.00%, +40.00 points)");
   assert.equal(await hover(page, at(1000), 2), "Function: same (750 → 750 samples, +0; 75.00% → 75.00%, +0.00 points)");
-  assert.equal(await hover(page, at(1415), 1), "paths that only the first profile has (50 samples, 5.00%)");
+  assert.equal(await hover(page, at(1415), 1), "paths only in the first profile (50 samples, 5.00%)");
   assert.equal(await hover(page, at(1415), 3), "Function: leaf (50 → 0 samples, −50; 5.00% → 0.00%, −5.00 points)");
   const parent = await colour(page, at(600), 2), a = await colour(page, at(300), 3), leaf = await colour(page, at(1435), 3);
   assert.ok(parent[0] > 200 && parent[2] < 60, `red: ${parent}`);
@@ -38,7 +38,7 @@ test("a box is told with both weights and the change; red is more, blue less, wh
   assert.match(await page.locator("#legend").innerText(), /more[^]*less[^]*chance/);
   // With the widths of before, new boxes are separate; with the larger of both, all are in place.
   await page.selectOption("#widths", "before");
-  assert.match(await hover(page, 1020 / 1040, 1), /^paths that only the second profile has \(40 samples/);
+  assert.match(await hover(page, 1020 / 1040, 1), /^paths only in the second profile \(40 samples/);
   assert.match(await hover(page, 100 / 1040, 2), /^Function: parent \(200 → 600/);
   await page.selectOption("#widths", "larger");
   assert.match(await hover(page, 25 / 1440, 2), /^Function: leaf \(50 → 0/);
@@ -46,14 +46,14 @@ test("a box is told with both weights and the change; red is more, blue less, wh
   assert.deepEqual(page.errors, []);
 });
 
-test("normalised: twice as many of the same is no change; noise is told and grey", async () => {
+test("with normalised weights a doubled profile shows no change, and noise is grey", async () => {
   const page = await opened(compared([], "f;a 100\nf;b 100\n", "f;a 210\nf;b 190\n"));
-  assert.equal(await hover(page, 0.2, 2), "Function: a (200 → 210 samples, +10; 50.00% → 52.50%, +2.50 points; may be chance)");
+  assert.equal(await hover(page, 0.2, 2), "Function: a (200 → 210 samples, +10; 50.00% → 52.50%, +2.50 points; may be noise)");
   assert.ok(isGrey(await colour(page, 0.45, 2)));
   assert.match(await page.locator("#tip").textContent(), /before as recorded 100 samples, times 2\.000/);
 });
 
-test("all views compare: table by change, tree, reverse, sandwich; search and filters count both", async () => {
+test("table, tree, reverse and sandwich show changes; search and filters count both profiles", async () => {
   const page = await opened(compared(["--no-normalize"]));
   assert.equal(await search(page, "^[ab]$"), "Matched: 200 → 600 samples, +400; 20.00% → 60.00%, +40.00 points (2 functions)");
   await search(page, "");
@@ -86,13 +86,13 @@ test("all views compare: table by change, tree, reverse, sandwich; search and fi
   assert.deepEqual(page.errors, []);
 });
 
-test("the tree is open where most of the weight is, though less changed there", async () => {
+test("the tree opens at the largest weight, even if it changed less", async () => {
   const page = await opened(compared([], "main;work 90\nother 8\nstart;x 2\n", "main;work 85\nother 3\nstart;x 12\n"), "light", "#view=tree");
   const names = await page.locator("#outline .row .name").evaluateAll((all) => all.map((name) => name.textContent));
   assert.deepEqual(names, ["▸start", "▾main", "work", "other"]);
 });
 
-test("dark, narrow, and nothing asked of the network", async () => {
+test("a comparison works in dark mode and a narrow window without network requests", async () => {
   const page = await opened(compared(), "dark");
   const same = await colour(page, 0.7, 2);
   assert.ok(same[0] < 130, `changes fade into the dark: ${same}`);

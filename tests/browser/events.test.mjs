@@ -33,7 +33,7 @@ async function cells(page) {
   });
 }
 
-test("the page of a JDK recording states the program, the machine, the event and the range, and switches between events", async () => {
+test("the page of a JDK recording shows program, machine, event and range, and switches events", async () => {
   const file = recorded("jdk25.jfr"), page = await opened(file), cpu = sum("jdk25.jfr");
   const about = "Work (18948) · OpenJDK 25.0.3+9-LTS · ", range = " · 2026-11-20T23:30:39Z, 1.60 s";
   assert.equal(await subtitle(page), `${about}cpu: ${cpu} samples, ${sum("jdk25.jfr", "--total") / 1e9} s${range} · 4.4 % lost`);
@@ -71,7 +71,7 @@ test("the page of a JDK recording states the program, the machine, the event and
   assert.deepEqual([...page.errors, ...again.errors], []);
 });
 
-test("a search counts the functions of the event that is shown", async () => {
+test("a search counts the functions of the selected event", async () => {
   const page = await opened(recorded("jdk25.jfr"));
   const matched = await search(page, "^Work\\.");
   await page.selectOption("#event", "io");
@@ -81,7 +81,7 @@ test("a search counts the functions of the event that is shown", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("selected events have a heat map and a chart, and the line below the graph follows the event", async () => {
+test("the heat map, the chart and the status line follow the selected event", async () => {
   const page = await opened(recorded("ap-java-multichunk.jfr", "--measure", "cpu,wall,alloc"));
   assert.match(await subtitle(page), /^Work \(\d+\) · OpenJDK \S+ · cpu: [\d.]+ s, 1985 samples · /);
   for (const [event, unit] of [["wall", "s"], ["alloc", "MiB"], ["cpu", "s"]]) {
@@ -111,7 +111,7 @@ test("selected events have a heat map and a chart, and the line below the graph 
   assert.deepEqual(page.errors, []);
 });
 
-test("a thread without samples of an event leaves nothing of it; an unknown thread is ignored", async () => {
+test("a selected thread without samples of the event shows an empty graph; an unknown thread is ignored", async () => {
   const page = await opened(recorded("jdk25.jfr")), names = await page.locator("#thread-list input").evaluateAll((all) => all.map(({ value }) => value));
   const listed = async () => page.locator("#thread-list input").evaluateAll((all) => all.map(({ value }) => value));
   await page.selectOption("#event", "lock");
@@ -129,7 +129,7 @@ test("a thread without samples of an event leaves nothing of it; an unknown thre
   assert.deepEqual(page.errors, []);
 });
 
-test("an event with durations has percentiles, and a histogram on a click", async () => {
+test("an event with durations shows percentiles, and a histogram after a click", async () => {
   const recording = join(process.env.RECORDINGS, "jdk25.jfr"), run = (...args) => execFileSync(flightline, [...args, recording], { encoding: "utf8" });
   const { histograms: [reads] } = JSON.parse(run("latency", "-e", "jdk.FileRead", "--json"));
   const page = await opened(recorded("jdk25.jfr", "-e", "jdk.FileRead")), latency = page.locator("#latency");

@@ -7,7 +7,7 @@ import { ROW, click, hover, open, search } from "./flame.mjs";
 
 const STACKS = "main;a;b 30\nmain;a;c 10\nmain;a 20\nmain;d;b 25\nmain;d;b;a 15\nother 100\n";
 
-test("boxes are where their weights say, with counts and percentages", async () => {
+test("boxes have the position and width of their weights, with counts and percentages", async () => {
   const page = await open(STACKS);
   assert.equal(await hover(page, 0.5, 0), "all (200 samples, 100.00%)");
   // main takes the first half, its children in order of names: a 60, d 40.
@@ -19,7 +19,7 @@ test("boxes are where their weights say, with counts and percentages", async () 
   assert.deepEqual(page.errors, []);
 });
 
-test("nothing is asked of the network", async () => {
+test("the page makes no network requests", async () => {
   const page = await open(STACKS);
   await search(page, "a");
   await click(page, 0.25, 1);
@@ -29,7 +29,7 @@ test("nothing is asked of the network", async () => {
   assert.match(policy, /default-src 'none'/);
 });
 
-test("click zooms, ancestors stay, reset goes back", async () => {
+test("a click zooms and keeps the ancestors; reset returns to the whole graph", async () => {
   const page = await open(STACKS);
   assert.equal(await page.locator("#reset").isVisible(), false);
   await click(page, 0.31, 2); // d
@@ -49,7 +49,7 @@ test("click zooms, ancestors stay, reset goes back", async () => {
   assert.equal(await page.locator("#reset").isVisible(), false);
 });
 
-test("the pointer meets what is shown, also before the next frame", async () => {
+test("the pointer finds the displayed box, also before the next frame is drawn", async () => {
   const page = await open(STACKS);
   const told = await page.evaluate((row) => {
     const canvas = document.getElementById("canvas"), bounds = canvas.getBoundingClientRect();
@@ -69,7 +69,7 @@ test("the pointer meets what is shown, also before the next frame", async () => 
   assert.match(told[1], /^Function: other /);
 });
 
-test("a narrow window, whose header grows by the reset button, keeps the boxes under the pointer", async () => {
+test("boxes stay under the pointer if the reset button makes a narrow header taller", async () => {
   const page = await open(STACKS);
   for (const width of [330, 400, 470, 540]) {
     await page.setViewportSize({ width, height: 500 });
@@ -95,7 +95,7 @@ test("the matched percentage counts nested matches once", async () => {
   assert.equal(await search(page, ""), "");
 });
 
-test("matches are painted, and only they", async () => {
+test("a search highlights exactly the matching boxes", async () => {
   const page = await open(STACKS);
   await search(page, "^other$");
   await page.waitForTimeout(100);
@@ -111,7 +111,7 @@ test("matches are painted, and only they", async () => {
   assert.notDeepEqual(colours.main, [230, 0, 230]);
 });
 
-test("keyboard alone: focus, walk, zoom, next match, invert, theme", async () => {
+test("the keyboard focuses, moves, zooms, finds the next match, inverts and switches the theme", async () => {
   const page = await open(STACKS);
   const details = () => page.locator("#details").textContent();
   await page.focus("#scroller");
@@ -144,18 +144,18 @@ test("keyboard alone: focus, walk, zoom, next match, invert, theme", async () =>
   assert.notEqual(await dark(), before);
 });
 
-test("dark where the system is dark", async () => {
+test("the page is dark if the system theme is dark", async () => {
   const page = await open(STACKS, [], "dark");
   assert.equal(await page.evaluate(() => document.documentElement.classList.contains("dark")), true);
 });
 
-test("names that look like markup are only names", async () => {
+test("names that contain markup are shown as text", async () => {
   const page = await open("</script><img src=x onerror=alert(1)>;{{nodes}} 1\n");
   assert.match(await hover(page, 0.5, 1), /^Function: <\/script><img src=x onerror=alert\(1\)> \(1 sample, /);
   assert.deepEqual(page.errors, []);
 });
 
-test("the percentages of a real recording are those of its folded text", async () => {
+test("the percentages of a real recording equal those of its folded text", async () => {
   const folded = readFileSync(process.env.FOLDED, "utf8");
   const page = await open(folded);
   const expression = /alloc|Monitor|^_/;
@@ -171,7 +171,7 @@ test("the percentages of a real recording are those of its folded text", async (
   assert.ok(told.startsWith(`Matched: ${(100 * hit / all).toFixed(2)}% `), told);
 });
 
-test("half a million boxes: drawn and searched in bounds", async () => {
+test("a graph of half a million boxes is drawn and searched within the time limit", async () => {
   let state = 12345;
   const random = (n) => ((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) >>> 8) % n;
   const lines = [];

@@ -35,7 +35,7 @@ function selves(events, name) {
 
 const rounded = (stacks, unit = 1) => sorted(new Map([...stacks].map(([stack, weight]) => [stack, Math.round(weight * unit)])));
 
-test("speedscope has the weight of every stack", async () => {
+test("speedscope shows the weight of every stack", async () => {
   const recorded = join(process.env.RECORDINGS, "ap-java-cpu.jfr"), weights = execFileSync(flightline, ["fold", recorded, "-e", "cpu", "--total"], { encoding: "utf8" });
   const files = [
     ["own.speedscope.json", text, ["convert", "--format", "speedscope"]], ["a.folded", text, ["convert"]], ["a.pb.gz", text, ["convert"]],
@@ -83,7 +83,7 @@ function nested(all) {
   return events;
 }
 
-test("speedscope and the Firefox Profiler have every box of a trace", async () => {
+test("speedscope and the Firefox Profiler show every box of a trace", async () => {
   const file = made("boxes.json", recording, "convert", "--format", "chrome");
   const threads = boxes(file), all = [...threads.values()].flat();
   assert.ok(threads.size > 1 && all.length > 1000, `${threads.size} threads, ${all.length} boxes`);
@@ -110,7 +110,7 @@ test("speedscope and the Firefox Profiler have every box of a trace", async () =
   });
 });
 
-test("the Firefox Profiler has the weight of every folded stack", async () => {
+test("the Firefox Profiler shows the weight of every folded stack", async () => {
   const want = folded(readFileSync(text, "utf8"));
   await firefox("folded", text, async (profiler) => {
     const { regularCallTree } = JSON.parse(await profiler("thread", "samples-top-down", "--include-idle", "--max-lines", "1000000", "--json"));
@@ -124,7 +124,7 @@ test("the Firefox Profiler has the weight of every folded stack", async () => {
   });
 });
 
-test("Chromium draws the pictures", async () => {
+test("Chromium draws the SVG images", async () => {
   const draw = (name) => made(name, text, "flame", "--width", "800");
   const svg = await visit(draw("picture.svg"));
   assert.equal(await svg.evaluate(() => document.documentElement.nodeName), "svg");

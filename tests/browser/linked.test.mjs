@@ -19,7 +19,7 @@ const framed = (page, which) => page.evaluate((which) => {
 }, which);
 const near = (is, want) => assert.ok(Math.abs(is - want) < 0.005, `${is}, not ${want}`);
 
-test("three graphs to one scale; pointer, keys, zoom, search and scrolling of one act on all", async () => {
+test("three linked graphs have one scale and share pointer, keys, zoom, search and scrolling", async () => {
   const page = await opened(compared(["--no-normalize"]));
   await page.keyboard.press("3");
   await settled(page);
@@ -66,7 +66,7 @@ test("three graphs to one scale; pointer, keys, zoom, search and scrolling of on
   await page.keyboard.press("0");
   assert.equal(await picture(page, AFTER.canvas), unzoomed);
   await click(page, 25 / 1390, 2, BEFORE);
-  assert.equal((await titles(page))[1], "After: 1,390 samples · leaf is not in it");
+  assert.equal((await titles(page))[1], "After: 1,390 samples · leaf is not in this graph");
   await page.keyboard.press("u");
 
   // By keys: the current box is framed in the others.
@@ -81,7 +81,7 @@ test("three graphs to one scale; pointer, keys, zoom, search and scrolling of on
   assert.deepEqual(page.errors, []);
 });
 
-test("boxes of one name are framed together; deep graphs scroll together; without two profiles there are no three graphs", async () => {
+test("boxes of one name are framed in all graphs, deep graphs scroll together, and one profile has no linked graphs", async () => {
   const deep = Array.from({ length: 60 }, (_, i) => `f${i}`).join(";");
   const page = await opened(compared([], `${deep} 100\nx;f1 50\n`, `${deep} 150\nx;f1 50\n`), "dark", "#view=three");
   await page.evaluate(() => { document.getElementById("linked-before").scrollTop = 1e6; });

@@ -11,7 +11,7 @@ const { boxTexts, originOf } = vm.runInNewContext(readFileSync(join(process.env.
 const texts = (name, kind = "j", naming = "short") => [...boxTexts(name, kind, naming).whole];
 const method = (name, kind = "j", naming = "short") => boxTexts(name, kind, naming).method;
 
-test("packages of Java names are shortened first, then left out", () => {
+test("packages of Java names are shortened first, then omitted", () => {
   assert.deepEqual(texts("com.acme.shop.backend.App.fib"), ["com.acme.shop.backend.App.fib", "c.a.s.b.App.fib", "App.fib"]);
   assert.deepEqual(texts("java/util/HashMap.get"), ["java/util/HashMap.get", "j/u/HashMap.get", "HashMap.get"]);
   assert.deepEqual(texts("com.acme.App.fib", "j", "simple"), ["App.fib"]);
@@ -24,7 +24,7 @@ test("packages of Java names are shortened first, then left out", () => {
   assert.deepEqual(texts("com.ACME.App.run"), ["com.ACME.App.run", "c.ACME.App.run", "ACME.App.run"]);
 });
 
-test("lambdas, hidden classes, inner classes, constructors and arrays keep what they are", () => {
+test("lambdas, hidden classes, inner classes, constructors and arrays stay recognisable", () => {
   assert.deepEqual(texts("Work$$Lambda.0x0000000057045c00.run"), ["Work$$Lambda.0x0000000057045c00.run", "Work$$Lambda.run"]);
   assert.deepEqual(texts("com.acme.App$$Lambda$14+0x00007f5669008000.1625082366.run"),
     ["com.acme.App$$Lambda$14+0x00007f5669008000.1625082366.run", "c.a.App$$Lambda$14+0x00007f5669008000.1625082366.run", "c.a.App$$Lambda.run", "App$$Lambda.run"]);
@@ -50,7 +50,7 @@ test("native names and paths are never shortened", () => {
   assert.deepEqual(texts("com.acme.App.run", "k"), ["com.acme.App.run"]);
 });
 
-test("the origin of a class is that of render/java.rs", () => {
+test("the origin of a class equals that of render/java.rs", () => {
   for (const [name, expected] of [
     ["com.acme.shop.App.fib", "application"], ["com/acme/App.fib_[j]", "application"], ["Work.main", "application"], ["Work$$Lambda.0x0000000057045c00.run", "application"],
     ["com.acmeish.App.fib", "library"], ["org.springframework.web.Filter$1.run", "library"], ["com.sunny.App.run", "library"], ["java.util.HashMap$Node[]", "JDK"],
@@ -74,7 +74,7 @@ async function written(file, hash = "") {
   return page;
 }
 
-test("narrow boxes show the end of a Java name; a key switches between short, simple and full names, also in the chart", async () => {
+test("narrow boxes show the end of a Java name, and a key switches between short, simple and full names", async () => {
   const file = drawn("com/acme/shop/backend/App.fibonacci_[j] 100\norg/library/Filter.doFilter_[j] 100\njava/util/HashMap.putTreeValues_[j] 38\nwide_native_function_of_a_library 36\n", ["--title", "x"]);
   const page = await written(file);
   let texts = await page.texts();

@@ -13,7 +13,7 @@ const drawn = (graph, ...args) => {
   return file;
 };
 
-test("graphs of off-CPU time open in their palettes, light and dark, and tell times", async () => {
+test("off-CPU graphs open in their palettes, light and dark, and show times", async () => {
   for (const [graph, palette] of Object.entries({ offcpu: "io", wakeup: "wakeup", offwake: "chain", chain: "chain", threadtime: "doing" })) {
     for (const scheme of ["light", "dark"]) {
       const page = await opened(drawn(graph, "-d"), scheme);
@@ -25,7 +25,7 @@ test("graphs of off-CPU time open in their palettes, light and dark, and tell ti
   }
 });
 
-test("a sleeper is blue, delimiters grey, wakers aqua", async () => {
+test("blocked frames are blue, delimiters grey, waker frames aqua", async () => {
   const page = await opened(drawn("offwake", "-U", "--only-thread", "^.waits "));
   const stack = execFileSync(flightline, ["offwake", recording, "-U", "--only-thread", "^.waits "], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
   const frames = stack.split("\n")[0].replace(/ \d+$/, "").split(";"), woken = frames.indexOf("--");
@@ -35,7 +35,7 @@ test("a sleeper is blue, delimiters grey, wakers aqua", async () => {
   assert.ok(waker[1] > waker[0] + 40 && waker[2] > waker[0] + 40, `aqua: ${waker}`);
 });
 
-test("what threads did is told by colour, with a legend of what there is", async () => {
+test("thread states have colours, and the legend lists the states present", async () => {
   const page = await opened(drawn("threadtime", "--only-thread", "^.(waits|reads|sleeper) "));
   const legend = await page.locator("#legend").textContent();
   for (const what of ["runnable", "blocked: lock", "blocked: pipe", "blocked: sleep"]) assert.ok(legend.includes(what), legend);
@@ -49,7 +49,7 @@ test("what threads did is told by colour, with a legend of what there is", async
   assert.equal(new Set(seen).size, 3, seen.join(" "));
 });
 
-test("threads' time stands on spans, whose names are text", async () => {
+test("thread time is grouped by span, and span names are shown as text", async () => {
   const made = join(folder, "spans.jfr"), file = join(folder, "spans.html");
   execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", made, "4", "off-cpu"]);
   execFileSync(flightline, ["threadtime", made, "--by", "span", "-o", file], { stdio: "ignore" });

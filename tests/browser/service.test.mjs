@@ -16,7 +16,7 @@ afterEach(async () => {
 const names = (page) => page.locator("#targets .name").allTextContents();
 const focused = (page) => page.evaluate(() => document.activeElement.id || document.activeElement.tagName);
 
-test("targets: live ones first, by name and number; state, pid and labels are told; a press chooses", async () => {
+test("the target list shows live targets first with state, PID and labels, and a click selects", async () => {
   service.targets = [
     target("worker-10", { pid: 10 }), target("worker-9", { pid: 9, run: "r" }), target("api", { state: "GONE", gone: "killed by signal 9" }),
     target("redis-server", { labels: { service: "cart", zone: "eu" }, host: "db7" }),
@@ -36,11 +36,11 @@ test("targets: live ones first, by name and number; state, pid and labels are to
   await visible(page, "api").click();
   assert.equal(await page.locator("#about-state").textContent(), "gone: killed by signal 9");
   assert.equal(await page.locator("#profile").getAttribute("aria-disabled"), "true");
-  assert.equal(await page.locator("#profile-words").textContent(), "It is gone.");
+  assert.equal(await page.locator("#profile-words").textContent(), "The target has ended.");
   assert.deepEqual(complaints(page), []);
 });
 
-test("search by name, host, label and state; groups by label or host; a whole group is chosen at once", async () => {
+test("targets can be searched by name, host, label and state, grouped, and selected by group", async () => {
   for (let i = 0; i < 6; i++) service.targets.push(target(`app-${i}`, { pid: i + 1, host: `h${i % 2}`, labels: i < 4 ? { service: i < 2 ? "cart" : "pay" } : {}, state: i === 3 ? "GONE" : "LIVE" }));
   const page = await service.open();
   await visible(page, "app-0").waitFor();
@@ -62,7 +62,7 @@ test("search by name, host, label and state; groups by label or host; a whole gr
   assert.equal(await other.locator("#about-title").textContent(), "2 targets");
 });
 
-test("a thousand targets: only what is in sight are elements, and a list without news changes none", async () => {
+test("of a thousand targets only the visible ones have elements, and an unchanged list changes none", async () => {
   for (let i = 0; i < 1000; i++) service.targets.push(target(`app-${i}`, { pid: i + 1, host: `host-${i % 40}`, labels: { service: `s${i % 25}`, version: "1.4" } }));
   const page = await service.open("#target=app-500");
   await visible(page, "app-500").waitFor();
@@ -92,17 +92,17 @@ test("a thousand targets: only what is in sight are elements, and a list without
   assert.deepEqual(complaints(page), []);
 });
 
-test("a run from the form to the end: busy, progress, message, files; polling takes nothing away", async () => {
+test("a run shows its state, progress, message and files, and polling preserves the user's input", async () => {
   service.targets = [target("redis-server", {}, { ALLOC: "was started without libflightline.so", LIVE: "was started without libflightline.so" })];
   const page = await service.open("#target=redis-server");
   await page.locator("#none", { hasText: "No runs yet." }).waitFor();
   assert.equal(await page.inputValue("#mode"), "ITIMER");
   assert.equal(await page.inputValue("#duration"), "30");
   await page.selectOption("#mode", "WALL");
-  assert.match(await page.locator("#mode-words").textContent(), /^All threads, running or waiting/);
+  assert.match(await page.locator("#mode-words").textContent(), /^Samples all threads, running or waiting/);
   assert.equal(await page.locator("#mode option[value=ALLOC]").textContent(), "ALLOC – was started without libflightline.so");
   assert.ok(await page.locator("#mode option[value=ALLOC]").isDisabled());
-  assert.equal(await page.locator("#mode-reasons").textContent(), "Not possible: ALLOC, LIVE – was started without libflightline.so");
+  assert.equal(await page.locator("#mode-reasons").textContent(), "Not available: ALLOC, LIVE – was started without libflightline.so");
   // Steps of 30, from 1 on too.
   await page.focus("#duration");
   for (const [key, value] of [["ArrowUp", "60"], ["ArrowDown", "30"], ["ArrowDown", "1"], ["ArrowDown", "1"], ["ArrowUp", "30"]]) {
@@ -139,7 +139,7 @@ test("a run from the form to the end: busy, progress, message, files; polling ta
     body: { mode: "WALL", duration: 30, interval: "10ms", engines: ["alloc@512k", "lock@1ms"], labels: { release: "1.4", cause: "slow=very" } },
   }], "one press, one run");
   const [made] = service.runs, row = rows(page).first();
-  assert.equal(await page.locator("#profile-words").textContent(), "Still under profiling.");
+  assert.equal(await page.locator("#profile-words").textContent(), "The target is being profiled.");
   await row.evaluate((element) => { element.kept = true; });
   await row.getByRole("button", { name: "Cancel" }).focus();
   Object.assign(made, { elapsed: 12_400, effectiveMode: "WALL (sampled)", message: "threads are read from outside" });
@@ -160,7 +160,7 @@ test("a run from the form to the end: busy, progress, message, files; polling ta
   assert.deepEqual(complaints(page), []);
 });
 
-test("what the service refuses is told in its words until it is dismissed", async () => {
+test("the service's error message is shown until it is dismissed", async () => {
   service.targets = [target("redis-server")];
   const page = await service.open("#target=redis-server");
   const toasts = page.locator(".toast");
@@ -194,7 +194,7 @@ test("what the service refuses is told in its words until it is dismissed", asyn
   assert.equal(await page.inputValue("#duration"), "");
 });
 
-test("an error once, a dead service: the lists stay, a line says since when, and it recovers by itself", async () => {
+test("if the service fails, the lists stay, a line shows since when, and the page recovers", async () => {
   service.targets = [target("redis-server")];
   service.runs = [run("one", "redis-server")];
   const page = await service.open("#target=redis-server");
@@ -209,14 +209,14 @@ test("an error once, a dead service: the lists stay, a line says since when, and
   let failed = 0;
   service.fault = ({ path }) => path === "/v1/targets" && failed++ === 0 ? [500, { errors: ["The disk is full."] }] : null;
   await ask();
-  await state(/^The service answers with an error since \d\d:\d\d:\d\d – trying again$/);
+  await state(/^The service has returned errors since \d\d:\d\d:\d\d – retrying$/);
   assert.equal(await page.locator("#state").getAttribute("title"), "The disk is full.");
   await kept();
   await state(/^$/);
   // A browser retries a request once by itself if the connection ends, so all of these end.
   service.fault = () => "drop";
   await ask();
-  await state(/^Cannot reach the service since \d\d:\d\d:\d\d – trying again$/);
+  await state(/^The service has been unreachable since \d\d:\d\d:\d\d – retrying$/);
   await kept();
   service.fault = () => null;
   await state(/^$/);
@@ -225,7 +225,7 @@ test("an error once, a dead service: the lists stay, a line says since when, and
   assert.deepEqual(complaints(page), []);
 });
 
-test("how often is asked: every second while something runs, else every five, ever more rarely while it fails, never while hidden", async () => {
+test("polling takes one second during a run, five otherwise, backs off on errors and stops while hidden", async () => {
   service.targets = [target("redis-server")];
   const page = await service.open("#target=redis-server", { prepare: (page) => page.clock.install({ time: NOW }) });
   await page.locator("#none", { hasText: "No runs yet." }).waitFor();
@@ -274,11 +274,11 @@ test("how often is asked: every second while something runs, else every five, ev
   assert.equal(await asked(1000), 1, "as often as before");
 });
 
-test("switched off: a banner says how to switch it on, and everything else is there", async () => {
+test("without --profiling a banner shows how to enable it, and the rest of the page works", async () => {
   service.targets = [target("redis-server")];
   service.profiling = false;
   const page = await service.open("#target=redis-server");
-  const words = "Profiling on demand is off. Start the service with flightline serve --profiling to turn it on.";
+  const words = "Profiling on demand is off. To enable it, start the service with flightline serve --profiling.";
   await page.locator("#banner").waitFor();
   assert.equal(await page.locator("#banner").innerText(), words);
   assert.deepEqual(await names(page), ["redis-server"]);
@@ -294,7 +294,7 @@ test("switched off: a banner says how to switch it on, and everything else is th
   assert.ok(await other.locator("#banner").isHidden(), "it is seen when it has been turned on");
 });
 
-test("a token is asked for, wrong ones are told, and then all is there", async () => {
+test("the page asks for the token, reports a wrong one, and loads after the right one", async () => {
   service.token = "s3cret";
   service.targets = [target("redis-server")];
   const page = await service.open("#target=redis-server");
@@ -313,7 +313,7 @@ test("a token is asked for, wrong ones are told, and then all is there", async (
   assert.equal(await page.evaluate(() => document.cookie + JSON.stringify(localStorage) + location.href).then((all) => all.includes("s3cret")), false);
 });
 
-test("the printed link logs in, and its token leaves the address", async () => {
+test("the printed link logs in, and the token is removed from the address", async () => {
   service.token = "s3cret";
   service.targets = [target("redis-server"), target("api")];
   const page = await service.open("#token=s3cret&target=api");
@@ -326,7 +326,7 @@ test("the printed link logs in, and its token leaves the address", async () => {
   assert.equal(await wrong.evaluate(() => location.href.includes("wrong")), false);
 });
 
-test("a run is cancelled, its row stays; deleting asks in the same place", async () => {
+test("a cancelled run stays in the list, and deletion is confirmed in place", async () => {
   service.targets = [target("redis-server", { run: "two" })];
   service.runs = [run("two", "redis-server", { status: "RUNNING", files: [], elapsed: 9_000, triggerTime: NOW + 1 }), run("one", "redis-server")];
   const page = await service.open("#target=redis-server");
@@ -338,7 +338,7 @@ test("a run is cancelled, its row stays; deleting asks in the same place", async
   assert.equal(await row.locator(".length").innerText(), "9 of 30 s");
   await end.focus();
   await page.keyboard.press("Enter");
-  assert.equal(await end.textContent(), "Delete for good?");
+  assert.equal(await end.textContent(), "Delete permanently?");
   await page.keyboard.press("Escape");
   assert.equal(await end.textContent(), "Delete");
   await page.keyboard.press("Enter");
@@ -356,7 +356,7 @@ test("a run is cancelled, its row stays; deleting asks in the same place", async
   assert.equal(await page.locator("#profile-words").textContent(), "");
 });
 
-test("several at once: a run for each, failures told for each", async () => {
+test("a run of several targets has a run and an error message for each", async () => {
   service.targets = ["a", "b", "c"].map((id, i) => target(id, { pid: i + 1 }, id === "b" ? { LOCK: "no libc that it knows" } : {}));
   service.targets.push(target("dead", { state: "GONE", gone: "killed by signal 9" }));
   const page = await service.open();
@@ -390,7 +390,7 @@ test("several at once: a run for each, failures told for each", async () => {
   const narrow = await service.open("", { viewport: { width: 400, height: 700 } });
   for (const at of [0, 1]) await narrow.locator("#targets .box").nth(at).click();
   assert.ok(await narrow.locator("#side").isVisible());
-  await narrow.getByRole("button", { name: "Show 2 chosen" }).click();
+  await narrow.getByRole("button", { name: "Show 2 selected" }).click();
   assert.ok(await narrow.locator("#profile").isVisible());
   await narrow.locator("#back").click();
   await narrow.locator("#targets .name").first().click();
@@ -398,7 +398,7 @@ test("several at once: a run for each, failures told for each", async () => {
   assert.deepEqual(complaints(page), []);
 });
 
-test("by keys alone: search, open, profile, cancel, view, back, help", async () => {
+test("the keyboard searches, opens, profiles, cancels, views, goes back and shows help", async () => {
   service.targets = [target("nginx"), target("redis-server", { labels: { service: "cart" } })];
   service.bytes.html = html();
   const page = await service.open();
@@ -452,7 +452,7 @@ test("by keys alone: search, open, profile, cancel, view, back, help", async () 
   assert.deepEqual(complaints(page), []);
 });
 
-test("names, labels, reasons and messages are only text, whatever is in them", async () => {
+test("names, labels, reasons and messages that contain markup are shown as text", async () => {
   const nasty = "<img src=x onerror=\"document.title='hit'\">", turned = "safe\u202Egnp.exe", lines = "one\ntwo\u0000\u001b[31m";
   service.targets = [
     target(nasty, { name: nasty, host: nasty, labels: { [nasty]: "</option><script>document.title='hit'</script>", ["__proto__x"]: lines }, gone: "" }, { ALLOC: nasty }),
@@ -485,7 +485,7 @@ test("names, labels, reasons and messages are only text, whatever is in them", a
   assert.deepEqual(complaints(page), []);
 });
 
-test("wide and narrow, light and dark, told to readers; nothing is asked of elsewhere", async () => {
+test("the page works wide and narrow, light and dark, and with screen readers, without requests to other hosts", async () => {
   service.targets = [target("redis-server", { labels: { service: "cart" }, run: "busy" }), target("nginx")];
   service.runs = [run("busy", "redis-server", { status: "RUNNING", files: [], elapsed: 7_100, triggerTime: NOW + 1 }), run("one", "redis-server", { message: "perf events are not permitted here, so timers are used" })];
   for (const [width, colorScheme] of [[1000, "light"], [400, "dark"]]) {
@@ -519,12 +519,12 @@ test("wide and narrow, light and dark, told to readers; nothing is asked of else
   }
 });
 
-test("what is gone is forgotten when it is asked twice; processes of the machine are added where the service offers them", async () => {
+test("a target that ended is removed after confirmation, and local processes are added if the service allows it", async () => {
   service.targets = [target("old", { state: "GONE", gone: "it ended" })];
   const page = await service.open("#target=old");
   await page.getByRole("button", { name: "Forget" }).click();
   assert.equal(service.sent("DELETE").length, 0);
-  await page.getByRole("button", { name: "Forget it and its runs for good?" }).click();
+  await page.getByRole("button", { name: "Delete it and its runs permanently?" }).click();
   await page.locator("#count-words", { hasText: "No targets yet" }).waitFor();
   assert.deepEqual(service.sent("DELETE").map(({ path }) => path), ["/v1/targets/old"]);
   assert.ok(await page.locator("#adopt-open").isHidden());

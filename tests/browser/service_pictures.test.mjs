@@ -14,7 +14,7 @@ afterEach(async () => {
   service.stop();
 });
 
-test("the picture opens in the page, apart from it, and each file is what it is called", async () => {
+test("the flame graph opens in a sandboxed frame, and each file has its format", async () => {
   service.targets = [target("redis-server")];
   service.token = "s3cret";
   service.runs = [run("one", "redis-server"), run("two", "redis-server", { triggerTime: NOW - 1, mode: "WALL", engines: ["lock@1ms"], events: ["io", "wall", "lock", "jdk.ThreadStart"] })];
@@ -57,7 +57,7 @@ test("the picture opens in the page, apart from it, and each file is what it is 
   assert.deepEqual(complaints(page), []);
 });
 
-test("a link leads to a run: one that is there, one that still runs, one that is no more, a picture that fails", async () => {
+test("a link opens a finished run, a running one, a deleted one, and one whose graph fails", async () => {
   service.targets = [target("redis-server", { run: "busy" })];
   service.runs = [run("busy", "redis-server", { status: "RUNNING", files: [], elapsed: 7_100 }), run("one", "redis-server"), run("other", "nginx", { targetName: "nginx" })];
   service.bytes.html = html();
@@ -67,7 +67,7 @@ test("a link leads to a run: one that is there, one that still runs, one that is
   // It is not one of the target's runs, but it exists.
   await picture(await service.open("#target=redis-server&run=other"));
   const busy = await service.open("#target=redis-server&run=busy");
-  await busy.locator("#viewer-words", { hasText: "7 of 30 s. The picture is drawn when it ends." }).waitFor();
+  await busy.locator("#viewer-words", { hasText: "7 of 30 s. The flame graph appears when the run ends." }).waitFor();
   service.end("busy");
   await service.told(busy);
   await picture(busy);
@@ -80,7 +80,7 @@ test("a link leads to a run: one that is there, one that still runs, one that is
   for (const page of [one, busy, none, full]) assert.deepEqual(complaints(page), []);
 });
 
-test("two runs are compared, whosever they are; the comparison has an address", async () => {
+test("two runs of any targets can be compared, and the comparison has an address", async () => {
   service.targets = [target("redis-server"), target("nginx")];
   service.runs = [run("one", "redis-server"), run("two", "nginx"), run("three", "nginx", { status: "FAILED", files: [] })];
   service.bytes.html = html();
@@ -109,7 +109,7 @@ test("two runs are compared, whosever they are; the comparison has an address", 
   assert.ok(await page.locator("#basket").isHidden());
 });
 
-test("what is recorded all the time: a moment of it by the clock, which stays what it is while time goes on; earlier, later, compared", async () => {
+test("an interval of a continuous profile stays fixed while time passes, moves earlier and later, and can be compared", async () => {
   // From 07:30 to 08:00, more in its last third.
   const chunks = Array.from({ length: 30 }, (_, i) => ({ from: NOW - (30 - i) * 60_000, to: NOW - (29 - i) * 60_000, bytes: i < 20 ? 1000 : 4000 }));
   const told = { from: NOW - 1_800_000, to: NOW, bytes: 60_000, chunks };
@@ -167,7 +167,7 @@ test("what is recorded all the time: a moment of it by the clock, which stays wh
   await page.keyboard.press("Shift+ArrowLeft");
   assert.deepEqual([await page.inputValue("#window-from"), await page.inputValue("#window-to")].map((time) => time.slice(0, 5)), ["07:43", "07:53"]);
   await page.click("#window-minute");
-  await page.getByRole("button", { name: "Compare this part as B" }).click();
+  await page.getByRole("button", { name: "Compare this interval as B" }).click();
   await page.click("#basket-open");
   await picture(page);
   assert.deepEqual(service.requests.filter(({ path }) => path === "/v1/compare/html").map(({ query }) => decodeURIComponent(query)), [`?before=run:one&after=window:redis-server:${at("8:00")}:${at("8:01")}`]);

@@ -14,7 +14,7 @@ const recording = (name) => readFileSync(join(process.env.RECORDINGS, name));
 const rows = (page) => page.locator("#runs-body tr");
 const history = () => mkdtempSync(join(folder, "history-"));
 
-test("a process joins, is profiled from the page, and what it did is seen there", async () => {
+test("a process that joins can be profiled from the page, which shows its functions", async () => {
   const service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", history());
   const redis = await Agent.join(service.url, "redis-server", { labels: { service: "cart" } }, { ALLOC: "was started without libflightline.so" });
   const nginx = await Agent.join(service.url, "nginx", { pid: 80 });
@@ -39,7 +39,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   assert.deepEqual({ ...start, run: "", number: 0 }, { number: 0, command: "start", run: "", mode: "WALL", duration: 30, interval: null, engines: [] });
   await redis.progress(start.run, { state: "started", effectiveMode: "WALL (from outside)", message: "threads are read from outside" });
   await rows(page).first().locator(".truth", { hasText: "as WALL (from outside)" }).waitFor();
-  assert.equal(await page.locator("#profile-words").textContent(), "Still under profiling.");
+  assert.equal(await page.locator("#profile-words").textContent(), "The target is being profiled.");
   assert.equal(await rows(page).first().locator(".tags").textContent(), "release=1.4");
   await redis.deliver(start.run, recording("ap-native-wall.jfr"), "");
   await page.locator("[data-status=FINISHED]").waitFor();
@@ -91,7 +91,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
 
   const doomed = page.locator("[data-status=CANCELLED]");
   await doomed.getByRole("button", { name: "Delete" }).click();
-  await doomed.getByRole("button", { name: "Delete for good?" }).click();
+  await doomed.getByRole("button", { name: "Delete permanently?" }).click();
   await doomed.waitFor({ state: "detached" });
   assert.ok(page.requests.every((url) => url.startsWith(service.url) || url.startsWith("data:")), String(page.requests));
   assert.deepEqual(complaints(page), []);
@@ -99,13 +99,13 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   await service.stop();
 });
 
-test("what is recorded all the time is seen by the clock, and compared with a run", async () => {
+test("a continuous profile is selected by time and compared with a run", async () => {
   const service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", history());
   const agent = await Agent.join(service.url, "redis-server");
   await agent.ask("POST", `v1/agents/${agent.id}/chunks`, recording("ap-native-cpu.jfr"));
   const page = await go(`${service.url}#target=${agent.id}`);
   await page.locator("#window").waitFor();
-  assert.match(await page.locator("#window-words").textContent(), / – .* · up to [\d.]+ samples a second · \d+ kB$/);
+  assert.match(await page.locator("#window-words").textContent(), / – .* · up to [\d.]+ samples per second · \d+ kB$/);
   await page.click("#window-all");
   await page.click("#window-view");
   const frame = await picture(page);
@@ -124,7 +124,7 @@ test("what is recorded all the time is seen by the clock, and compared with a ru
   await service.stop();
 });
 
-test("a service that dies is waited for, and has its history when it is back", async () => {
+test("the page waits for a killed service and shows the history after its restart", async () => {
   const directory = history(), service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", directory);
   const agent = await Agent.join(service.url, "redis-server");
   await fetch(`${service.url}v1/targets/${agent.id}/runs`, { method: "POST", body: JSON.stringify({ mode: "CPU", duration: 30 }) });
@@ -134,7 +134,7 @@ test("a service that dies is waited for, and has its history when it is back", a
   await page.locator("[data-status=FINISHED]").waitFor();
   await agent.vanish();
   await service.stop("SIGKILL");
-  await page.locator("#state", { hasText: /^Cannot reach the service since \d\d:\d\d:\d\d – trying again$/ }).waitFor();
+  await page.locator("#state", { hasText: /^The service has been unreachable since \d\d:\d\d:\d\d – retrying$/ }).waitFor();
   assert.equal(await rows(page).count(), 1);
   const again = await serve("--profiling", "--listen", new URL(service.url).host, "--dir", directory);
   await page.locator("#state", { hasText: /^$/ }).waitFor({ state: "attached" });
@@ -144,12 +144,12 @@ test("a service that dies is waited for, and has its history when it is back", a
   await again.stop();
 });
 
-test("switched off, and behind a token", async () => {
+test("the page works with profiling disabled, and with a token", async () => {
   const off = await serve("--listen", "127.0.0.1:0", "--dir", history());
   const agent = await Agent.join(off.url, "redis-server");
   const page = await go(off.url);
   await page.locator("#banner").waitFor();
-  assert.match(await page.locator("#banner").innerText(), /Start the service with flightline serve --profiling to turn it on/);
+  assert.match(await page.locator("#banner").innerText(), /start the service with flightline serve --profiling/);
   await visible(page, "redis-server").click();
   assert.equal(await page.locator("#profile").getAttribute("aria-disabled"), "true");
   await agent.vanish();
@@ -173,14 +173,14 @@ test("switched off, and behind a token", async () => {
   await guest.locator("#viewer-close").click();
   // The cookie also authorises changes.
   await guest.locator("[data-status=FINISHED]").getByRole("button", { name: "Delete" }).click();
-  await guest.locator("[data-status=FINISHED]").getByRole("button", { name: "Delete for good?" }).click();
+  await guest.locator("[data-status=FINISHED]").getByRole("button", { name: "Delete permanently?" }).click();
   await guest.locator("#none", { hasText: "No runs yet." }).waitFor();
   assert.deepEqual(complaints(guest), []);
   await other.vanish();
   await closed.stop();
 });
 
-test("a process of the machine is added from the page, profiled by a real agent, and its picture is of what it did", async () => {
+test("a local process added from the page is profiled by a real agent, and its flame graph shows its functions", async () => {
   const victim = spawn(process.execPath, ["-e", "function spin() { let sum = 0; for (;;) sum += Math.sqrt(sum + 1); } spin()"], { stdio: "ignore" });
   const service = await serve("--profiling", "--local", "--listen", "127.0.0.1:0", "--dir", history());
   const page = await go(service.url);
@@ -192,7 +192,7 @@ test("a process of the machine is added from the page, profiled by a real agent,
   await page.locator("#adopt").waitFor({ state: "hidden" });
   await visible(page, String(victim.pid)).click();
   assert.equal(await page.inputValue("#mode"), "CPU", "what is first of all that is possible from outside");
-  assert.match(await page.locator("#mode-reasons").textContent(), /^Not possible: .*ITIMER/);
+  assert.match(await page.locator("#mode-reasons").textContent(), /^Not available: .*ITIMER/);
   await page.fill("#duration", "1");
   await page.keyboard.press("Enter");
   await page.locator("[data-status=FINISHED]").waitFor();

@@ -47,7 +47,7 @@ async function until(what, is, every = 500) {
 const say = (text) => console.log(`${new Date().toISOString().slice(11, 19)} ${text}`);
 const shot = async (page, name) => { if (process.env.SHOTS) await page.screenshot({ path: join(process.env.SHOTS, `${name}.png`) }); };
 
-test("a slowdown in one of three programs is found from the page: which program, since when, which function", async () => {
+test("the page shows which of three programs slowed down, since when, and in which function", async () => {
   const work = mkdtempSync(join(folder, "show-")), [redis, shop, web] = [await freePort(), await freePort(), await freePort()];
   const service = await serve("--profiling", "--listen", "127.0.0.1:0", "--dir", join(work, "history"));
   ENDING.push(() => service.stop());

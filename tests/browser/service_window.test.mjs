@@ -49,7 +49,7 @@ async function pointIntoFrame(page) {
   await page.locator("#live[data-waits=true]").waitFor();
 }
 
-test("live: the last minutes go on, but not under the eyes of who reads; zoom, search and place survive", async () => {
+test("the live view pauses while the user inspects it, and keeps zoom, search and position", async () => {
   service.targets = [target("redis-server")];
   keep("redis-server", NOW);
   service.bytes.html = html("main;work;deep 60\nmain;rest 40\n");
@@ -76,7 +76,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   const read = await frames(page).elementHandle();
   await later(page, "redis-server", NOW + 20_000);
   await page.locator("#live-newest", { hasText: "1 newer chunk: show" }).waitFor();
-  assert.equal(await page.locator("#live-words").textContent(), "Held while you look");
+  assert.equal(await page.locator("#live-words").textContent(), "Paused while you inspect");
   assert.ok(await read.evaluate((frame) => frame.isConnected));
   assert.equal(asked().length, 2);
 
@@ -123,7 +123,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   assert.deepEqual(complaints(page), []);
 });
 
-test("live: frozen by a key it stays until it is let go; what cannot be drawn takes nothing away", async () => {
+test("a frozen live view stays until it is resumed, and a failed update keeps the current graph", async () => {
   service.targets = [target("redis-server")];
   keep("redis-server", NOW);
   service.bytes.html = html("main;work 60\n");
@@ -159,10 +159,10 @@ test("live: frozen by a key it stays until it is let go; what cannot be drawn ta
   await page.locator("#viewer").waitFor({ state: "hidden" });
   // Keys of the help are keys of the page.
   await page.keyboard.press("?");
-  for (const words of ["freeze it", "save exactly this", "share: copy an address", "live: the last minutes"]) await page.locator("#keys dd", { hasText: words }).waitFor();
+  for (const words of ["stop or resume live updates", "save this view", "share: copy a link", "live: show the last minutes"]) await page.locator("#keys dd", { hasText: words }).waitFor();
 });
 
-test("a target that got busier is told, since when, and compared with before", async () => {
+test("a target with risen load is marked with its start and can be compared with the time before", async () => {
   const from = NOW - 600_000, load = (value) => ({ from, step: 10_000, samples: Array.from({ length: 60 }, (_, i) => i < 20 ? null : value(i)) });
   service.targets = [
     target("busier", { load: load((i) => 20 + i % 5 + (i >= 48 ? 60 : 0)) }), target("same", { load: load((i) => 20 + i % 7) }), target("short", { load: load((i) => i >= 59 ? 900 : 20) }), target("none"),
@@ -194,7 +194,7 @@ test("a target that got busier is told, since when, and compared with before", a
   assert.ok(await page.locator(".target.risen").isVisible());
 });
 
-test("two versions are compared, each by its last while; a group is viewed as one", async () => {
+test("two versions are compared by their latest data, and a group is shown as one graph", async () => {
   const HOSTILE = "1.2\u202e<img src=x onerror=alert(1)>";
   service.targets = [
     target("a", { labels: { version: "1.1", service: "cart" } }), target("b", { labels: { version: "1.1" } }), target("c", { labels: { version: HOSTILE } }), target("d", { labels: { other: "x" } }),
@@ -207,7 +207,7 @@ test("two versions are compared, each by its last while; a group is viewed as on
   // The labels of continuous recordings; those with several values come first.
   assert.deepEqual(await page.locator("#versions-key option").allTextContents(), ["version", "service"]);
   assert.deepEqual((await page.locator("#versions-a option").allTextContents())[0], "1.1 (2 targets)");
-  assert.match(await page.locator("#versions-words").textContent(), /^version=1\.1 .*07:54:00 – .*07:59:00, version=1\.2\\u\{202e\}<img.* .*07:55:00 – .*08:00:00; in shares of each\.$/);
+  assert.match(await page.locator("#versions-words").textContent(), /^version=1\.1 .*07:54:00 – .*07:59:00, version=1\.2\\u\{202e\}<img.* .*07:55:00 – .*08:00:00; by share of samples\.$/);
   await page.click("#versions-compare");
   await picture(page);
   assert.deepEqual(service.requests.filter(({ path }) => path === "/v1/compare/html").map(({ query }) => Object.fromEntries(new URLSearchParams(query))), [
@@ -232,7 +232,7 @@ test("two versions are compared, each by its last while; a group is viewed as on
   assert.deepEqual(complaints(page), []);
 });
 
-test("keys of the service's pictures have no other meaning within a picture", async () => {
+test("keys of the service's page have no other meaning in the flame graph", async () => {
   const keys = (of) => of.locator("#keys").evaluate((all) => [...all.querySelectorAll("section")].map((section) => [section.querySelector("h2, h3").textContent, [...section.querySelectorAll("kbd")].map((key) => key.textContent)]));
   service.targets = [target("redis-server")];
   keep("redis-server", NOW);

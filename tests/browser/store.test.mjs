@@ -35,7 +35,7 @@ const told = (page, text) => page.locator("#told", { hasText: text }).waitFor();
 const option = (page, list, text) => page.locator(`${list} option`, { hasText: text }).waitFor({ state: "attached" });
 const hash = (page) => page.evaluate(() => location.hash);
 
-test("the way to the store is there if there is one", async () => {
+test("the link to the store is shown if the service has one", async () => {
   const page = await service.open();
   await page.click("#store-open");
   await page.locator("#a-service").waitFor();
@@ -48,13 +48,13 @@ test("the way to the store is there if there is one", async () => {
   assert.deepEqual(complaints(page), []);
 });
 
-test("what is chosen is asked as it is, shown with what was left out and its SQL, and kept in the address", async () => {
+test("a selection is queried, shown with its diagnostics and SQL, and stored in the address", async () => {
   const page = await open();
   // The latest day. The page has only queried what the store contains.
-  await page.locator("#side-a .side-words", { hasText: "400 samples chosen" }).waitFor();
+  await page.locator("#side-a .side-words", { hasText: "400 samples selected" }).waitFor();
   assert.equal(await page.locator("#a-day").inputValue(), "2026-11-23");
   assert.deepEqual(asked("flame"), []);
-  await told(page, "Choose samples, then Show.");
+  await told(page, "Select samples, then press Show.");
   await page.selectOption("#a-service", "api");
   await page.selectOption("#a-label-version", "=2");
   await page.selectOption("#event", "jdk.ExecutionSample");
@@ -87,12 +87,12 @@ test("what is chosen is asked as it is, shown with what was left out and its SQL
   assert.deepEqual([...complaints(page), ...complaints(other)], []);
 });
 
-test("values are texts, whatever is in them; what a label is not set to can be chosen", async () => {
+test("label values that contain markup are shown as text, and a missing label can be selected", async () => {
   const page = await open();
   await option(page, "#a-label-host", "OR 1=1");
   assert.equal(await page.locator("#a-label-host option", { hasText: "OR 1=1" }).textContent(), `${HOSTILE} (60)`);
   await page.selectOption("#a-label-host", `=${HOSTILE}`);
-  await page.locator("#side-a .side-words", { hasText: "60 samples chosen" }).waitFor();
+  await page.locator("#side-a .side-words", { hasText: "60 samples selected" }).waitFor();
   await page.click("#ask");
   await picture(page);
   assert.equal(new URLSearchParams(asked("flame")[0]).get("label"), `host=${HOSTILE}`);
@@ -109,7 +109,7 @@ test("values are texts, whatever is in them; what a label is not set to can be c
   assert.deepEqual([...complaints(page), ...complaints(other)], []);
 });
 
-test("times are UTC wherever one is", async () => {
+test("times are UTC in every time zone", async () => {
   const page = await open("", { timezoneId: "Pacific/Auckland" });
   await option(page, "#a-day", "2026-11-22 (500)");
   await page.selectOption("#a-day", "2026-11-22");
@@ -121,16 +121,16 @@ test("times are UTC wherever one is", async () => {
   const first = new URLSearchParams(asked("flame")[0]);
   assert.deepEqual([first.get("from"), first.get("to")], [String(Date.UTC(2026, 10, 22, 10, 0, 5)), String(DAY)]);
   await page.fill("#a-from", "2026-11-24T00:00");
-  await page.locator("#side-a .side-words", { hasText: "The time ends before it begins." }).waitFor();
+  await page.locator("#side-a .side-words", { hasText: "The end is before the start." }).waitFor();
 });
 
-test("two choices are compared; B begins as A is", async () => {
+test("two selections can be compared, and B starts as a copy of A", async () => {
   const page = await open();
   await page.selectOption("#a-service", "api");
   await option(page, "#a-label-version", "1 (200)");
   await page.selectOption("#a-label-version", "=1");
   await page.locator("#views button", { hasText: "Compare" }).click();
-  await page.locator("#side-b .side-words", { hasText: "60 samples chosen" }).waitFor();
+  await page.locator("#side-b .side-words", { hasText: "60 samples selected" }).waitFor();
   assert.deepEqual(await Promise.all(["#b-service", "#b-label-version", "#b-day"].map((field) => page.locator(field).inputValue())), ["api", "=1", "2026-11-23"]);
   await page.selectOption("#b-label-version", "=2");
   await page.click("#ask");
@@ -148,11 +148,11 @@ test("two choices are compared; B begins as A is", async () => {
   assert.equal(await page.locator("#b-label-version").inputValue(), "=2");
 });
 
-test("a share over time is a line for each group and a table", async () => {
+test("the share over time has a line per group and a table", async () => {
   const page = await open();
   await page.locator("#views button", { hasText: "Over time" }).click();
   await page.click("#ask");
-  await page.locator("#ask-words", { hasText: "Say which functions." }).waitFor();
+  await page.locator("#ask-words", { hasText: "Enter a regular expression for the functions." }).waitFor();
   assert.deepEqual(asked("share"), []);
   await option(page, "#by", "version");
   await page.fill("#function", "^work$");
@@ -175,7 +175,7 @@ test("a share over time is a line for each group and a table", async () => {
   assert.deepEqual(complaints(page), []);
 });
 
-test("what the store says against it is told, and the next question is asked all the same", async () => {
+test("the store's error is shown, and the next query is sent", async () => {
   const page = await open("#view=flame&service=api");
   await picture(page);
   for (const [status, sentence] of [[503, "The store is busy with other queries; retry later."], [422, "The query failed: no sample is one where x."], [504, "The query did not finish within 60 s."]]) {
@@ -202,7 +202,7 @@ test("what the store says against it is told, and the next question is asked all
   assert.deepEqual(complaints(page), []);
 });
 
-test("the token is asked for once", async () => {
+test("the token is requested once", async () => {
   service.token = "a-token-of-many-letters";
   const page = await open("#view=flame&service=api");
   await page.fill("#token", service.token);
@@ -211,7 +211,7 @@ test("the token is asked for once", async () => {
   assert.ok(await page.locator("#session").isHidden());
 });
 
-test("the SQL is that of another engine when one is chosen, and can be copied", async () => {
+test("the SQL follows the selected engine and can be copied", async () => {
   const page = await open("#view=flame&service=api&label=version%3D1");
   await picture(page);
   const flames = asked("flame").length;
@@ -221,11 +221,11 @@ test("the SQL is that of another engine when one is chosen, and can be copied", 
   assert.match(await hash(page), /engine=spark/);
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
   await page.click("#copy");
-  await page.locator(".toast", { hasText: "The SQL is copied." }).waitFor();
+  await page.locator(".toast", { hasText: "SQL copied." }).waitFor();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "SELECT 'spark', 'version=1'\n");
 });
 
-test("by keys, in the whole window, on a narrow screen", async () => {
+test("the store page works by keyboard, in the full window and on a narrow screen", async () => {
   const page = await open("#view=flame&service=api", { viewport: { width: 400, height: 700 }, colorScheme: "dark" });
   await picture(page);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));

@@ -16,7 +16,7 @@ afterEach(leave);
 const run = (...args) => execFileSync(flightline, args, { encoding: "utf8" });
 const told = (page, text) => page.locator("#told", { hasText: text }).waitFor();
 
-test("what is in a store is what the page shows", { skip }, async () => {
+test("the page shows the contents of a real store", { skip }, async () => {
   assert.ok(existsSync(FLIGHTLINE_SQL), `FLIGHTLINE_SQL names no file: ${FLIGHTLINE_SQL}`);
   const store = join(mkdtempSync(join(folder, "store-")), "store"), odd = "o'shop \"<b>";
   const add = (service, recording, ...labels) => run("store", "add", "--store", store, "--service", service, ...labels.flatMap((label) => ["--label", label]), join(process.env.RECORDINGS, recording));

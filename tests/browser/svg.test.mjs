@@ -23,7 +23,7 @@ function picture(...options) {
 const shown = (page) =>
   page.locator("text").evaluateAll((all) => all.filter((text) => text.getBoundingClientRect().width > 0).map((text) => text.textContent.trim()));
 
-test("an SVG without script tells what is left out, and has no dead button", async () => {
+test("an SVG without scripts reports what it omits and has no inactive button", async () => {
   const page = await visit(picture("--title", "Tall"), "light", "", { javaScriptEnabled: false });
   const texts = await shown(page);
   for (const text of ["Tall", "level0", "level79"]) assert.ok(texts.includes(text), text);
@@ -50,7 +50,7 @@ test("a tall SVG opens at its roots, and its buttons work", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("an SVG with its roots at the top opens there", async () => {
+test("an SVG with its roots at the top opens at the top", async () => {
   const page = await visit(picture("--inverted"));
   await page.waitForFunction(() => document.querySelector("#search").getBoundingClientRect().width > 0);
   await page.waitForTimeout(50);
@@ -61,7 +61,7 @@ test("an SVG with its roots at the top opens there", async () => {
 const fill = (page, name) => page.locator("g", { has: page.locator("title", { hasText: new RegExp(`^${name} \\(`) }) }).locator("rect").first()
   .evaluate((rect) => rect.getAttribute("fill").match(/\d+/g).map(Number));
 
-test("an SVG has the colours, the ground and the legend of the page", async () => {
+test("an SVG has the colours, background and legend of the page", async () => {
   const STACKS = "A.a_[0] 1\nB.b_[j] 1\nC.c_[i] 1\nd_[k] 1\nuser 1\n\u00fcx::y_\u{1f600} 1\n", input = join(folder, "kinds.txt"), file = join(folder, "kinds.svg");
   writeFileSync(input, STACKS);
   execFileSync(flightline, ["flame", input, "-o", file]);
@@ -85,7 +85,7 @@ test("an SVG has the colours, the ground and the legend of the page", async () =
   assert.deepEqual([...page.errors, ...svg.errors], []);
 });
 
-test("a chart as SVG has the colours of the flame graph, and states its axis", async () => {
+test("a chart as SVG has the colours of the flame graph and a labelled axis", async () => {
   const draw = (name, ...options) => {
     const file = join(folder, name);
     execFileSync(flightline, ["flame", join(process.env.RECORDINGS, "flightline.jfr"), "-o", file, ...options]);

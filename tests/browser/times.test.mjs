@@ -24,7 +24,7 @@ test("the heat map counts each sample once, in its second and its 20 ms", async 
   const page = await opened(recorded(RECORDING));
   await page.keyboard.press("h");
   assert.equal(await page.locator("#heat").isVisible(), true);
-  assert.match(await page.locator("#heat-title").textContent(), /^A column is 1 s, a cell 20 ms of up to \d+ samples?$/);
+  assert.match(await page.locator("#heat-title").textContent(), /^Column: 1 s; cell: 20 ms, up to \d+ samples?$/);
   // The vertical axis: its title, and its limits, which are those of a column.
   assert.deepEqual(await page.locator("#heat-axis > *").allTextContents(), ["time within a column", "1 s", "500 ms", "0 s"]);
   const [side, map] = await Promise.all(["#heat-axis", "#heat-map"].map((id) => page.locator(id).boundingBox()));
@@ -57,7 +57,7 @@ test("the heat map counts each sample once, in its second and its 20 ms", async 
   assert.deepEqual(page.errors, []);
 });
 
-test("a brush drives all views, its range is in the address; a second one compares", async () => {
+test("a range of the heat map filters all views and is in the address; a second range compares", async () => {
   const file = recorded(RECORDING), page = await opened(file);
   await page.click("#heat-open");
   const box = await page.locator(map).boundingBox(), columns = Math.round(box.width / await page.evaluate(() => {
@@ -105,7 +105,7 @@ test("a brush drives all views, its range is in the address; a second one compar
   assert.deepEqual([...page.errors, ...again.errors], []);
 });
 
-test("keys alone brush, take a column, let go; threads are chosen and add up", async () => {
+test("the keyboard selects a range, a column or everything; selected threads are summed", async () => {
   const page = await opened(recorded(RECORDING));
   await page.keyboard.press("h");
   await page.keyboard.press("Home");
@@ -124,7 +124,7 @@ test("keys alone brush, take a column, let go; threads are chosen and add up", a
   await page.keyboard.press("Escape");
   assert.doesNotMatch(await hash(page), /time|than/);
   await page.keyboard.press("-");
-  assert.match(await page.locator("#heat-title").textContent(), /^A column is 10 s, a cell 200 ms/);
+  assert.match(await page.locator("#heat-title").textContent(), /^Column: 10 s; cell: 200 ms/);
   assert.deepEqual(await page.locator("#heat-axis span").allTextContents(), ["10 s", "5 s", "0 s"]);
   await page.click("#threads summary");
   const labels = await page.locator("#thread-list label").allTextContents();
@@ -139,7 +139,7 @@ test("keys alone brush, take a column, let go; threads are chosen and add up", a
   assert.deepEqual(page.errors, []);
 });
 
-test("what a search finds is on the map; folded text and --no-time have none", async () => {
+test("search matches are on the heat map; folded text and --no-time have no heat map", async () => {
   const page = await opened(recorded(RECORDING));
   await page.keyboard.press("h");
   await search(page, "GC|Thread");
@@ -155,7 +155,7 @@ test("what a search finds is on the map; folded text and --no-time have none", a
   }
 });
 
-test("the flame chart: a lane per thread in order of time, each sample once, nothing merged across another", async () => {
+test("the flame chart has one lane per thread in time order, with each sample once", async () => {
   const file = recorded(RECORDING), page = await opened(file);
   await page.keyboard.press("a");
   // The thread with most samples comes first; its stacks are compared with the speedscope export.
@@ -222,7 +222,7 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
   assert.deepEqual([...page.errors, ...again.errors], []);
 });
 
-test("the CPU use of a thread is drawn behind its name: half of a processor where it ran half of the time", async () => {
+test("the CPU use drawn behind a thread's name is half of a processor if it ran half of the time", async () => {
   // Samples of 10 ms each: worker-7 ran from 0 to 30 and from 40 to 60 ms, worker-8 from 150 to 170 ms and later; each bar is 100 ms.
   const recording = join(folder, "cpu.jfr");
   execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", recording, "4"]);
@@ -260,7 +260,7 @@ test("the CPU use of a thread is drawn behind its name: half of a processor wher
   assert.deepEqual(page.errors, []);
 });
 
-test("above the stacks of a thread stands what lasted: spans, each within another below it, pauses on a lane of their own", async () => {
+test("duration events are above the stacks of a thread: nested spans, and pauses on their own lane", async () => {
   const recording = join(folder, "spans.jfr"), file = (input, ...args) => drawnOf(input, args);
   execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", recording, "4"]);
   const page = await opened(file(recording), "light", "#view=chart"), text = () => details(page);
@@ -331,7 +331,7 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   assert.deepEqual([...page.errors, ...other.errors], []);
 });
 
-test("a sample of a rare thread is no longer than the samples of all threads are apart", () => {
+test("a sample of a rarely sampled thread is not longer than the interval between samples of all threads", () => {
   const { Covered, usualGap } = vm.runInNewContext(readFileSync(join(process.env.RENDER, "profile/chart.js"), "utf8") + "\n({ Covered, usualGap })");
   // Ticks of 1 ms: one thread every 10 ms, one twice, 8 s apart, as in a recording of a JVM's idle thread.
   const busy = { at: Uint32Array.from({ length: 900 }, (_, i) => 1000 + i * 10), weights: [] }, rare = { at: Uint32Array.from([1500, 9500]), weights: [] };
@@ -347,7 +347,7 @@ test("a sample of a rare thread is no longer than the samples of all threads are
   for (let i = 1; i < 900; i++) assert.equal(all.starts[i], all.ends[i - 1]);
 });
 
-test("lanes of one process are named by the thread, those of several by thread and process", async () => {
+test("lanes of one process are named by thread, lanes of several by thread and process", async () => {
   const titles = async (inputs) => {
     const output = join(folder, `lanes-${inputs.length}.html`);
     execFileSync(flightline, ["flame", ...inputs, "-o", output]);

@@ -24,7 +24,7 @@ const facts = (page) => page.evaluate(() => Object.fromEntries([...document.quer
 const heading = (page) => page.locator("#facts h2").textContent();
 const ms = (nanos) => nanos / 1e6 < 10 ? (nanos / 1e6).toFixed(2) + " ms" : nanos / 1e6 < 100 ? (nanos / 1e6).toFixed(1) + " ms" : (nanos / 1e6).toFixed(0) + " ms";
 
-test("spans, sums and threads are those of --json, whatever they are called", async () => {
+test("spans, sums and threads equal those of --json, with any names", async () => {
   const { page: file, json } = made(20);
   const page = await visit(file, "light", "#span=0000000000000002");
   assert.equal(json.spans.length, 20);
@@ -72,7 +72,7 @@ test("spans, sums and threads are those of --json, whatever they are called", as
   assert.ok(page.errors.length >= 2 && page.errors.every((error) => /Content Security Policy/.test(error)), String(page.errors));
 });
 
-test("bars and lanes are where their times say", async () => {
+test("bars and lanes have the positions of their times", async () => {
   const { page: file } = made(20);
   const page = await visit(file);
   await frame(page);
@@ -104,7 +104,7 @@ test("bars and lanes are where their times say", async () => {
   assert.equal(await heading(page), "GET /cart");
 });
 
-test("keyboard alone: select, zoom, search, measure, theme; the address brings it back", async () => {
+test("the keyboard selects, zooms, searches and switches measure and theme; the address restores the view", async () => {
   const { page: file } = made(20);
   const page = await visit(file, "dark");
   const hash = () => page.evaluate(() => location.hash);
@@ -145,7 +145,7 @@ test("keyboard alone: select, zoom, search, measure, theme; the address brings i
   assert.deepEqual([...page.errors, ...again.errors, ...wrong.errors], []);
 });
 
-test("a hundred thousand spans: no more is drawn than can be seen", async () => {
+test("of a hundred thousand spans only the visible ones are drawn", async () => {
   const { page: file, json } = made(100000);
   // As text there are fewer.
   assert.equal(json.spans.length, 10000);

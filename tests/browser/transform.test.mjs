@@ -20,7 +20,7 @@ const table = async (page) => {
     [".name", ".self .amount", ".total .amount"].map((cell) => row.querySelector(cell).textContent).join(" ")).sort());
 };
 
-test("a collapsed function has no callees, and its total is its own", async () => {
+test("a collapsed function has no callees, and its self weight is its total", async () => {
   const page = await open(STACKS);
   await click(page, 0.5, 2); // f
   await page.keyboard.press("o");
@@ -43,7 +43,7 @@ test("a collapsed function has no callees, and its total is its own", async () =
   assert.deepEqual(page.errors, []);
 });
 
-test("direct recursion is one box; what it calls is merged", async () => {
+test("collapsed direct recursion is one box with merged callees", async () => {
   const page = await open("main;f;f;f;g 5\nmain;f;f;g;f 7\nmain;f;g 8\nmain;f 3\nmain;f;g;f;f 2\n");
   await click(page, 0.5, 2); // f
   await page.keyboard.press("R");
@@ -63,7 +63,7 @@ test("direct recursion is one box; what it calls is merged", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("a merged function vanishes: its callers have its weight and its callees", async () => {
+test("a merged function gives its weight and callees to its callers", async () => {
   const page = await open("main;f;f;g 20\nmain;f;h 30\nmain;f 4\nmain;g;x 10\nmain;g 1\nf 5\nf;g 3\nidle 27\n");
   await click(page, 0.5, 2); // f
   await page.keyboard.press("M");
@@ -81,11 +81,11 @@ test("a merged function vanishes: its callers have its weight and its callees", 
   assert.equal(await hover(page, 0.31, 3), "Function: x (10 samples, 10.00%)");
   // The function is not there any more: nothing is current.
   await page.keyboard.press("M");
-  assert.match(await details(page), /^There is no current function/);
+  assert.match(await details(page), /^No function is selected/);
   assert.deepEqual(page.errors, []);
 });
 
-test("transforms are in the menu, the address, the list and the undo", async () => {
+test("transforms are in the menu, the address, the filter list and the undo history", async () => {
   const page = await open(STACKS), box = await page.locator("#canvas").boundingBox();
   const menu = async (item) => {
     await page.mouse.click(box.x + 0.5 * box.width, box.y + box.height - 2.5 * 17, { button: "right" });
@@ -93,9 +93,9 @@ test("transforms are in the menu, the address, the list and the undo", async () 
     await page.locator("#menu button", { hasText: item }).click();
     return items.slice(-3);
   };
-  assert.deepEqual(await menu("Collapse direct recursion"), ["Collapse: without its callees", "Collapse direct recursion", "Merge into its callers"]);
+  assert.deepEqual(await menu("Collapse direct recursion"), ["Collapse: hide its callees", "Collapse direct recursion", "Merge into its callers"]);
   assert.equal(await page.evaluate(() => location.hash), "#recursion=f");
-  assert.deepEqual(await menu("Merge"), ["Callers and callees", "Collapse: without its callees", "Merge into its callers"]);
+  assert.deepEqual(await menu("Merge"), ["Callers and callees", "Collapse: hide its callees", "Merge into its callers"]);
   assert.equal(await page.evaluate(() => location.hash), "#recursion=f&merge=f");
   assert.deepEqual(await chips(page), ["recursion collapsed f ×", "merged f ×"]);
   await settled(page);
@@ -118,14 +118,14 @@ test("transforms are in the menu, the address, the list and the undo", async () 
   assert.deepEqual([...page.errors, ...given.errors, ...filtered.errors], []);
 });
 
-test("two profiles are compared after transforms", async () => {
+test("transforms apply to both compared profiles", async () => {
   const page = await open("main;f;g 10 20\nmain;f;h 30 30\nmain;g 60 50\n", [], "light", "#collapse=f&widths=after");
   assert.match(await hover(page, 0.2, 2), /^Function: f .*40.*50/);
   assert.ok(await isEmpty(page, 0.2, 3));
   assert.deepEqual(page.errors, []);
 });
 
-test("heat map and chart go by the transformed stacks of a recording, and its total stays", async () => {
+test("heat map and chart show the transformed stacks with an unchanged total", async () => {
   const page = await opened(recorded("ap-java-cpu.jfr"), "light", "#view=top");
   const names = (await page.locator("#table .row .name").allTextContents()).slice(0, 6), all = await page.locator("#details").textContent();
   const show = async (parts) => {

@@ -69,12 +69,12 @@ const some = (...labels) => Uint8Array.from({ length: NAMES }, (_, l) => labels.
 
 for (const seed of [1, 2, 3]) {
   const all = stacks(seed), tree = treeOf(all);
-  test(`a tree and its reverse have the stacks' sums (${seed})`, () => {
+  test(`a tree and its reverse have the sums of the stacks (${seed})`, () => {
     assert.equal(tree.all, sum(all));
     assert.deepEqual(boxesOf(tree), prefixes(all));
     assert.deepEqual(boxesOf(reversed(tree, NAMES)), prefixes(all.map(({ path, weight }) => ({ path: [...path].reverse(), weight }))));
   });
-  test(`around a function: its callers and callees from where it is first on a stack (${seed})`, () => {
+  test(`callers and callees start at a function's first frame on a stack (${seed})`, () => {
     for (let label = 0; label < NAMES; label++) {
       const having = all.filter(({ path }) => path.includes(label));
       const from = having.map(({ path, weight }) => ({ path: path.slice(path.indexOf(label)), weight }));
@@ -86,7 +86,7 @@ for (const seed of [1, 2, 3]) {
       assert.equal(self[label], sum(all.filter(({ path }) => path.at(-1) === label)));
     }
   });
-  test(`matches count each stack once, filters take whole stacks (${seed})`, () => {
+  test(`matches count each stack once, and filters select whole stacks (${seed})`, () => {
     for (const labels of [[0], [1, 4], [0, 1, 2, 3, 4, 5], []]) {
       const having = ({ path }) => path.some((label) => labels.includes(label)), wanted = some(...labels);
       const towers = [];
@@ -102,7 +102,7 @@ for (const seed of [1, 2, 3]) {
       }
     }
   });
-  test(`boxes begin where those before them end (${seed})`, () => {
+  test(`each box starts where its neighbour ends (${seed})`, () => {
     walk(tree, (box, start) => { assert.equal(startOf(tree, box), start); });
   });
 }
@@ -114,7 +114,7 @@ const transformed = (path, { kind, label }) => {
 };
 
 for (const seed of [4, 5, 6, 7]) {
-  test(`transforms give the stacks' sums, in order of names, and the total stays (${seed})`, () => {
+  test(`transforms preserve the total and the sums of the stacks, sorted by name (${seed})`, () => {
     const all = stacks(seed), tree = treeOf(all), transforms = new Transforms(tree), kinds = ["collapse", "recursion", "merge"];
     const lists = kinds.flatMap((kind) => [0, 1, 2, 3, 4, 5].map((label) => [{ kind, label }]));
     for (const [i, first] of kinds.entries()) {
@@ -141,7 +141,7 @@ for (const seed of [4, 5, 6, 7]) {
   });
 }
 
-test("another filter goes over the stacks once, and undoing it not at all", () => {
+test("an additional filter reads the stacks once, and undo does not read them", () => {
   const tree = treeOf(stacks(4)), names = "abcdef".split("");
   let gone = 0;
   const filters = new Filters((regex) => {
@@ -157,7 +157,7 @@ test("another filter goes over the stacks once, and undoing it not at all", () =
   assert.equal(gone, 3);
 });
 
-test("a search and the next match go by columns, not from box to box, and make no list of what they find", () => {
+test("search and next match use columns without a list of matches", () => {
   const tree = treeOf(stacks(5)), wanted = some(1, 4), found = [];
   walk(tree, (box) => { if (wanted[tree.label[box]]) found.push(box); });
   for (const way of ["first", "next", "known"]) tree[way] = () => assert.fail(way);
@@ -172,7 +172,7 @@ test("a search and the next match go by columns, not from box to box, and make n
   assert.equal(tree.nextMarked(some(), -1, 1).of, 0);
 });
 
-test("a frame's share of a reverse is bounded; all frames together are the whole", () => {
+test("the frames of a reverse tree are bounded and sum up to the whole", () => {
   const tree = treeOf(stacks(6)), whole = boxesOf(reversed(tree, NAMES)), parts = reversed(tree, NAMES);
   let frames = 0, before = parts.label.length;
   const more = () => {
@@ -188,7 +188,7 @@ test("a frame's share of a reverse is bounded; all frames together are the whole
   assert.deepEqual(boxesOf(parts), whole);
 });
 
-test("columns of few and many names, low and high towers", () => {
+test("columns work with few and many names, and with low and high stacks", () => {
   for (const names of [1, 200, 300, 70000]) {
     // The last name is on two boxes, so its number is 0 and those of others are one more; levels down 0, 0, ..., 0, 200.
     const bits = Array.from({ length: names }, (_, name) => name === names - 1 ? 2 : 1), labels = [names - 1, ...Array(200).fill(names >> 1), names - 1, names - 1];
@@ -204,7 +204,7 @@ test("columns of few and many names, low and high towers", () => {
   }
 });
 
-test("a state survives its address", () => {
+test("a state written to the address and read back is unchanged", () => {
   const first = firstState("flame");
   const state = {
     ...first, view: "reverse", turned: true, q: "a&b=#%+ c", ignore: true, palette: "name", sort: "total", theme: "dark", fn: "f;g",
@@ -217,7 +217,7 @@ test("a state survives its address", () => {
   assert.equal(stateText(first, first), "");
 });
 
-test("undo and redo", () => {
+test("undo and redo restore states in order", () => {
   const past = new Past();
   past.add("a");
   past.add("b");

@@ -10,7 +10,7 @@ const DOWN = { down: true };
 const rows = (page, list) => page.locator(`${list} .row`).evaluateAll((all) => all.map((row) =>
   [...row.children].map((cell) => [...cell.childNodes].map((part) => part.textContent).filter(Boolean).join(" "))));
 
-test("reverse merges from the leaf on", async () => {
+test("the reverse view merges stacks from the leaf", async () => {
   const page = await open(STACKS);
   await page.keyboard.press("r");
   // Leaves by name: g 30, h 30, idle 40; on g its callers f 20 and main 10.
@@ -29,7 +29,7 @@ test("reverse merges from the leaf on", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("sandwich: callers above, callees below, both the function's total, recursion once", async () => {
+test("the sandwich view has the function's total above and below, with recursion counted once", async () => {
   const page = await open(STACKS);
   await click(page, 0.5, 2); // f
   await page.keyboard.press("s");
@@ -49,7 +49,7 @@ test("sandwich: callers above, callees below, both the function's total, recursi
   assert.deepEqual(page.errors, []);
 });
 
-test("the table of functions: self, total, sorted by what is pressed, told to readers", async () => {
+test("the function table shows self and total, sorts by the clicked column, and works with screen readers", async () => {
   const page = await open(STACKS);
   await page.keyboard.press("t");
   assert.deepEqual(await rows(page, "#table"), [
@@ -91,7 +91,7 @@ test("the indented tree has the numbers of the boxes, and keys open and close it
 
 const DEEP = Array.from({ length: 90 }, (_, i) => `level_${i}`).join(";");
 
-test("names far out in the tree can be read, also in a narrow window", async () => {
+test("deeply indented names are readable, also in a narrow window", async () => {
   const page = await open(`${DEEP} 3\n`);
   for (const width of [360, 1000]) {
     await page.setViewportSize({ width, height: 640 });
@@ -109,7 +109,7 @@ test("names far out in the tree can be read, also in a narrow window", async () 
   assert.match(await details(page), /^Function: level_[5-8]\d /);
 });
 
-test("a graph that is higher than the window keeps its lowest row where the window becomes lower or higher", async () => {
+test("a graph taller than the window keeps its lowest row when the window is resized", async () => {
   const page = await open(`one;two;three;${DEEP} 50\none;two;three;other 50\n`);
   const keeps = async (lowest) => {
     for (const height of [700, 450, 900, 600]) {
@@ -125,7 +125,7 @@ test("a graph that is higher than the window keeps its lowest row where the wind
   await keeps(/^Function: two /);
 });
 
-test("keep and drop are of whole stacks, add up, and are undone and done again", async () => {
+test("keep and drop select whole stacks, combine, and can be undone and redone", async () => {
   const page = await open(STACKS);
   assert.equal(await search(page, "^g$"), "Matched: 30.00% (30 samples, 1 function)");
   await page.click("#keep");
@@ -149,7 +149,7 @@ test("keep and drop are of whole stacks, add up, and are undone and done again",
   assert.equal(await hover(page, 0.5, 0), "all (100 samples, 100.00%)");
 });
 
-test("the address brings back view, zoom, search and filters, whatever names have in them", async () => {
+test("the address restores view, zoom, search and filters for any names", async () => {
   const file = drawn("main;a\\b;x y & z#1;deep 3\nmain;a\\b;other 2\nmain;dropped 5\n");
   const page = await opened(file);
   await search(page, "dropped");
@@ -174,7 +174,7 @@ test("the address brings back view, zoom, search and filters, whatever names hav
   assert.deepEqual([...page.errors, ...again.errors, ...odd.errors], []);
 });
 
-test("reset is the picture of the start, and a zoomed box has faded callers", async () => {
+test("reset restores the initial graph, and a zoomed box has faded callers", async () => {
   const page = await open(STACKS);
   await page.mouse.move(0, 0);
   const start = await picture(page), main = await colour(page, 0.97, 1);
@@ -190,7 +190,7 @@ test("reset is the picture of the start, and a zoomed box has faded callers", as
   assert.equal(await picture(page), start);
 });
 
-test("matches too thin to be drawn are on the strip, and the next match is shown and numbered", async () => {
+test("matches too thin to draw are on the overview strip, and the next match is shown with its number", async () => {
   const page = await open("main;wide 100000\nmain;zthin;needle 1\nmain;zthin;other 1\n");
   assert.equal(await search(page, "needle"), "Matched: 0.00% (1 sample, 1 function)");
   const strip = () => page.evaluate(() => {
@@ -207,7 +207,7 @@ test("matches too thin to be drawn are on the strip, and the next match is shown
   assert.deepEqual(await colour(page, 0.9, 3), [230, 0, 230]);
 });
 
-test("colours: by name the same in every picture; delimiters of a chain grey, wakers above them in another colour", async () => {
+test("a name has the same colour in every graph; chain delimiters are grey, wakers have another colour", async () => {
   const one = await open("main;f 1\n"), two = await open("other;main;f 3\nmain;f 1\nz 5\n");
   for (const palette of ["kind", "hot", "name", "io", "mem", "wakeup"]) {
     await one.selectOption("#palette", palette);
@@ -230,7 +230,7 @@ test("colours: by name the same in every picture; delimiters of a chain grey, wa
   assert.ok(user[0] > 220 && user[1] < 175, `red: ${user}`);
 });
 
-test("measures of one recording: the same boxes by number and by time", async () => {
+test("one recording shows the same boxes by number and by time", async () => {
   const page = await opened(recorded("ap-native-lock.jfr"));
   const said = async () => (await hover(page, 0.5, 0)).replaceAll(",", "");
   // By default, waits are measured in time.
@@ -244,11 +244,11 @@ test("measures of one recording: the same boxes by number and by time", async ()
   assert.match(await said(), / ms /);
 });
 
-test("help by key, closed by Escape; theme by key is in the address; nothing is wider than a narrow window", async () => {
+test("keys open help and switch the theme, Escape closes help, and a narrow window does not scroll sideways", async () => {
   const page = await open(STACKS);
   await page.keyboard.press("?");
   assert.equal(await page.locator("#help").isVisible(), true);
-  assert.match(await page.locator("#help").innerText(), /reverse: merged from the leaf on/);
+  assert.match(await page.locator("#help").innerText(), /reverse: stacks merged from the leaf/);
   await page.keyboard.press("Escape");
   assert.equal(await page.locator("#help").isVisible(), false);
   await page.keyboard.press("d");
@@ -264,7 +264,7 @@ test("help by key, closed by Escape; theme by key is in the address; nothing is 
   assert.deepEqual(page.errors, []);
 });
 
-test("on paper the graph is there, light, without buttons", async () => {
+test("a printed page has the graph in the light theme without buttons", async () => {
   const page = await open(STACKS, [], "dark");
   await page.emulateMedia({ media: "print" });
   await page.evaluate(() => window.dispatchEvent(new Event("beforeprint")));
@@ -278,7 +278,7 @@ test("on paper the graph is there, light, without buttons", async () => {
   assert.equal(await page.evaluate(() => document.documentElement.classList.contains("dark")), true);
 });
 
-test("neighbours by width instead of by name, in every view, by list and key, told by the address", async () => {
+test("neighbours can be sorted by width in every view by list, key and address", async () => {
   const file = drawn(STACKS + "main;z;a 25\n"), page = await opened(file);
   // By name: f 50, g 10, z 25 on main 85, which is behind idle.
   assert.equal(await hover(page, 0.1, 1), "Function: idle (40 samples, 32.00%)");
@@ -331,7 +331,7 @@ test("neighbours by width instead of by name, in every view, by list and key, to
   assert.deepEqual([...page.errors, ...again.errors], []);
 });
 
-test("a name or a stack is copied by key and by a box's menu, from which it is also searched for", async () => {
+test("a name or a stack is copied by key or by a box's menu, which also searches for it", async () => {
   const page = await open(STACKS);
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
   const pasted = async () => {
@@ -371,7 +371,7 @@ test("a name or a stack is copied by key and by a box's menu, from which it is a
   assert.deepEqual(page.errors, []);
 });
 
-test("a page opens at its roots, unless what all stacks have in common fills half of the window: then where they part", async () => {
+test("a page opens at its roots, or where stacks diverge if their common part fills half of the window", async () => {
   const one = await open(`${DEEP} 5\n`), two = await open(`${DEEP};a 5\n${DEEP};b 5\n`);
   assert.equal(await hover(one, 0.5, 0), "all (5 samples, 100.00%)");
   const tall = await open(`main;run;${DEEP} 5\nmain;run;b 5\n`);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::run::run;
-use crate::shown::{links, root};
+use crate::documents::{links, root};
 use crate::victim;
 
 /// The folder of the user's guide, relative to the project's root.

@@ -5,7 +5,6 @@
 //! * [`allocations`]: allocation events of a recording.
 //! * [`canonical`]: a recording as lines to compare.
 //! * [`cgroup`]: control groups with little memory.
-//! * [`checklists`]: the documents that list requirements with their tests.
 //! * [`controlled`]: a test program that works on command, and `flightline ctl` for it.
 //! * [`crashes`]: a program to be killed, with every allocation known.
 //! * [`examples`]: checks the calls of `flightline` in documents against the command's help.
@@ -24,7 +23,7 @@
 //! * [`served`]: a profiling service and its log.
 //! * [`shared_memory`]: reads the shared memory of a live session, independently of the drain.
 //! * [`shares`]: turns ground truth and recordings into shares that can be compared.
-//! * [`shown`]: finds the tests and files that a document names.
+//! * [`documents`]: links of documents.
 //! * [`span_truth`]: the ground truth of `span_load`, and the same figures from a recording.
 //! * [`spans`]: events of the engines other than CPU time.
 //! * `stepping`: stops a process between instructions.
@@ -45,10 +44,10 @@ pub mod agents;
 pub mod allocations;
 pub mod canonical;
 pub mod cgroup;
-pub mod checklists;
 pub mod contexts;
 pub mod controlled;
 pub mod crashes;
+pub mod documents;
 pub mod examples;
 pub mod folded;
 pub mod follower;
@@ -70,7 +69,6 @@ pub mod run;
 pub mod served;
 pub mod shared_memory;
 pub mod shares;
-pub mod shown;
 pub mod skip;
 pub mod span_truth;
 pub mod spans;

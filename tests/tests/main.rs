@@ -7,7 +7,6 @@ mod anchors;
 mod bounded;
 mod budget;
 mod cases;
-mod checklists;
 mod collect;
 mod conservation;
 mod contexts;

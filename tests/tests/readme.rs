@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
+use flightline_tests::documents::{links, root};
 use flightline_tests::examples::{self, Document};
 use flightline_tests::run::{beside, run};
-use flightline_tests::shown::{links, root, shown};
 use flightline_tests::{skip, victim};
 
 use crate::house;
@@ -95,24 +95,6 @@ fn journey_documents_use_existing_commands() {
     }
     let options: usize = journeys.iter().map(options_of).sum();
     assert!(journeys.len() >= 6 && options > 20, "{} journeys, {options} options", journeys.len());
-}
-
-/// The tables of requirements name tests that exist and that CI runs. `flightline_tests::shown` documents how they are named.
-#[test]
-fn requirement_tables_name_existing_tests() {
-    let _place = beside();
-    let folder = root().join("docs/checklists/requirements");
-    let (mut seen, mut missing) = (0, Vec::new());
-    for list in ["picture", "stream", "off-cpu", "service", "store"] {
-        let file = format!("{list}.md");
-        for line in std::fs::read_to_string(folder.join(&file)).unwrap().lines() {
-            let found = shown(line, &folder);
-            seen += found.tests;
-            missing.extend(found.missing.into_iter().map(|what| format!("{file}: {what}")));
-        }
-    }
-    assert!(seen > 250, "{seen} tests named");
-    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]

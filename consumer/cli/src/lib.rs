@@ -21,6 +21,7 @@ mod send;
 mod signals;
 mod spans;
 mod tables;
+mod usage_error;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -145,7 +146,7 @@ pub fn main() -> ExitCode {
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             diagnostics::error(&error);
-            ExitCode::FAILURE
+            ExitCode::from(usage_error::status(&error))
         }
     }
 }

@@ -32,15 +32,16 @@ use crate::diagnostics::all_shown;
 use crate::input::profile::{self, For};
 use crate::input::spans;
 use crate::output;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline spans run.jfr                                  one line per span name
-  flightline spans run.jfr --by endpoint
+  flightline spans run.jfr --by endpoint                    one line per endpoint
+  flightline spans run.jfr --slowest --span checkout -o diff.html   slow requests against typical ones
   flightline spans run.jfr --by label=tenant --span checkout
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736
   flightline spans run.jfr --trace 4bf92f3577b34da6a3ce929d0e0e4736 --inferred -o trace.html
-  flightline spans run.jfr --slowest --span checkout -o diff.html
   flightline spans run.jfr --inferred --min-duration 5ms --not-inferred '^libc'
   flightline record -o - -- ./server | flightline spans -   until the program ends, or Ctrl-C
   flightline flame run.jfr --span checkout -o checkout.html
@@ -138,7 +139,7 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
             "the name of a flame graph must end in .html, .htm or .svg; other names get folded text",
         )?;
         if args.json && output.as_os_str() == "-" {
-            bail!("--json and `-o -` cannot both go to standard output; give a file with -o");
+            bail_usage!("--json and `-o -` cannot both go to standard output; give a file with -o");
         }
     }
     let (found, outcome) = read(args)?;
@@ -210,7 +211,7 @@ impl SpansArgs {
 fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left_out: u64) -> Result<()> {
     let (Some(path), Some(moments)) = (&args.output, &found.moments) else { return Ok(()) };
     if !args.select.events.is_empty() || args.select.total {
-        bail!(
+        bail_usage!(
             "-e and --total apply only to flame graphs; the page of a trace has all events, by time and bytes"
         );
     }

@@ -108,7 +108,7 @@ fn cpi_graph_width_and_colour_agree_for_all_input_formats() {
         assert_eq!(title, "40,000,000 cycles, 20.00%; 26,000,000 instructions; 1.54 cycles per instruction");
         assert!(red == green && green == blue, "{input:?}: as all of it");
         assert!(told(&svg, "skipped").0.starts_with("0 cycles, 0.00%; 5,000,000 instructions;"));
-        assert!(svg.contains("paths that have instructions, but no cycles (3.85% of the instructions)"));
+        assert!(svg.contains("paths with instructions but no cycles (3.85% of the instructions)"));
         assert!(svg.contains("1.54 cycles per instruction of all"));
         // A single sample is not significant; text without periods does not show that it is one sample.
         if input.len() == 1 {

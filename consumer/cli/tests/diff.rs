@@ -138,7 +138,7 @@ fn diff_writes_table_and_differential_flame_graphs() {
     let shares = text(&profiles.diff(&["-I", "root"]).stdout);
     assert!(!shares.contains("gone") && shares.contains("950 → 1390 samples"), "{shares}");
     let pictures = [
-        ("d.svg", "paths that only the first profile has (70 samples"),
+        ("d.svg", "paths only in the first profile (70 samples"),
         ("d.html", "\"scale\":1.39"),
         ("d.folded", "root;parent;a 139 300"),
     ];

@@ -1,4 +1,4 @@
-//! Problems that users reported (docs/mended/journeys.md), reproduced.
+//! Problems that users reported, reproduced.
 
 use std::fs;
 use std::io::Write;

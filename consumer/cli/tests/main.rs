@@ -28,4 +28,5 @@ mod slower;
 mod spans;
 mod summary;
 mod titles;
+mod usage;
 mod view;

@@ -198,14 +198,14 @@ impl Layout {
     fn region_title(&self, difference: &Difference, ratio: Option<&Ratio>) -> String {
         if let Some(Ratio { of, over }) = ratio {
             let part = difference.vanished() / difference.whole() * 100.0;
-            return format!("paths that have {over}, but no {of} ({part:.2}% of the {over})");
+            return format!("paths with {over} but no {of} ({part:.2}% of the {over})");
         }
         let (weight, which) = match self.before {
             false => (difference.vanished(), "first"),
             true => (difference.appeared(), "second"),
         };
         format!(
-            "paths that only the {which} profile has ({} {}, {:.2}%)",
+            "paths only in the {which} profile ({} {}, {:.2}%)",
             thousands(weight.round() as u64),
             difference.after.unit,
             weight / difference.whole() * 100.0

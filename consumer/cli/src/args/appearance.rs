@@ -35,62 +35,62 @@ pub struct SvgArgs {
     #[arg(long, value_name = "PALETTE", default_value = "auto")]
     colors: Colors,
     /// SVG: give similar names similar colours
-    #[arg(long)]
+    #[arg(long, help_heading = help::ADVANCED)]
     hash: bool,
     /// SVG: colour wider frames redder
-    #[arg(long, conflicts_with = "colors")]
+    #[arg(long, help_heading = help::ADVANCED, conflicts_with = "colors")]
     color_diffusion: bool,
     /// SVG: store the colours of names in this file, for use in other flame graphs
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "FILE", value_hint = ValueHint::FilePath)]
     palette_map: Option<PathBuf>,
     /// SVG: file with links and other attributes of functions, one line each: name, tab, href=…, target=…,
     /// title=…, class=…, separated by tabs
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "FILE", value_hint = ValueHint::FilePath)]
     nameattr: Option<PathBuf>,
     /// SVG: background: yellow, blue, green, grey, or a colour such as #rrggbb [default: white]
-    #[arg(long, value_name = "COLOR")]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "COLOR")]
     bgcolors: Option<BackgroundColor>,
     /// SVG: colour of title and buttons, such as #rrggbb
-    #[arg(long, value_name = "COLOR", value_parser = color)]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "COLOR", value_parser = color)]
     uicolor: Option<Color>,
     /// SVG: colour of search results, such as #rrggbb
-    #[arg(long, value_name = "COLOR")]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "COLOR")]
     search_color: Option<SearchColor>,
     /// SVG: colour of borders, such as #rrggbb
-    #[arg(long, value_name = "COLOR")]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "COLOR")]
     stroke_color: Option<StrokeColor>,
     /// SVG: notes, stored as a comment
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, help_heading = help::ADVANCED, default_value = "", hide_default_value = true)]
     notes: String,
     /// SVG: width in pixels [default: as wide as the window]
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(100..=100_000))]
     width: Option<u32>,
     /// SVG: height of a frame [default: 16]
-    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(4..=1000))]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(4..=1000))]
     frame_height: Option<u32>,
     /// SVG: font [default: monospace]
-    #[arg(long, value_name = "NAME", value_parser = font)]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "NAME", value_parser = font)]
     font_type: Option<String>,
     /// SVG: font size [default: 12]
-    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=200))]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=200))]
     font_size: Option<u32>,
     /// SVG: average width of a character, in font sizes [default: 0.59]
-    #[arg(long, value_name = "WIDTH", value_parser = positive)]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "WIDTH", value_parser = positive)]
     font_width: Option<f64>,
     /// SVG: side at which to truncate long names
-    #[arg(long, value_enum, default_value = "right")]
+    #[arg(long, help_heading = help::ADVANCED, value_enum, default_value = "right")]
     text_truncate: Side,
     /// SVG: unit of the weights, instead of the profile's unit
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "TEXT")]
     count_name: Option<String>,
     /// SVG: text before the name of a frame [default: Function:]
-    #[arg(long, value_name = "TEXT", value_parser = one_line)]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "TEXT", value_parser = one_line)]
     name_type: Option<String>,
     /// SVG: multiply displayed weights by this factor, such as 0.000001 for ns as ms [default: 1]
-    #[arg(long, value_name = "NUMBER", value_parser = positive)]
+    #[arg(long, help_heading = help::ADVANCED, value_name = "NUMBER", value_parser = positive)]
     factor: Option<f64>,
     /// SVG: put line breaks between elements
-    #[arg(long)]
+    #[arg(long, help_heading = help::ADVANCED)]
     pretty_xml: bool,
 }
 

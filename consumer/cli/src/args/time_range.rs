@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use flightline_consumer::time_range::{self, Bound};
 use jfr_format::edit;
 use jfr_format::header::ChunkHeader;
 
 use crate::diagnostics::shown;
+use crate::usage_error::bail_usage;
 
 /// A time range.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -70,7 +71,7 @@ pub fn check(range: &RangeArgs) -> Result<()> {
         _ => false,
     };
     if empty {
-        bail!("--from must be before --to");
+        bail_usage!("--from must be before --to");
     }
     Ok(())
 }
@@ -108,7 +109,7 @@ impl Times {
         let mut times: Option<Self> = None;
         for path in inputs {
             if !path.is_file() {
-                bail!(
+                bail_usage!(
                     "{}: a time relative to the recording needs a file; for a stream, give dates such as 2026-11-20T21:44:22Z",
                     shown(path)
                 );

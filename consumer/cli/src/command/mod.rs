@@ -6,25 +6,37 @@ pub mod suggestion;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-/// Record native programs; draw, fold and print any JFR recording.
+use crate::args::help;
+
+/// Find out where programs spend time and memory: record them, draw flame graphs, read JFR recordings
 #[derive(Debug, Parser)]
 #[command(name = "flightline", version, arg_required_else_help = true, subcommand_required = true)]
-#[command(after_help = EXAMPLES)]
+#[command(before_help = FIRST_STEPS, after_help = EXAMPLES, help_template = help::EXAMPLES_FIRST)]
+#[command(mut_subcommands(help::lay_out))]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
+const FIRST_STEPS: &str = "\
+Flightline interrupts a program many times per second and notes which functions are running: a sample. \
+Functions with many samples take much of the time.
+
+First steps:
+  flightline record --flame flame.html -- ./program    run a program, draw where its CPU time goes
+  flightline record -o run.jfr -p 1234 --duration 30s  record a running process for 30 seconds
+  flightline summary run.jfr                           print the functions with the most samples
+
+Open flame.html in a browser: each box is a function, its width is its share of the time, and the boxes \
+above it are the functions that it called. `flightline COMMAND --help` explains a command.";
+
 const EXAMPLES: &str = "\
-Examples:
-  flightline record --flame flame.html -- sqlite3 big.db 'select …'
-  flightline record -o run.jfr -- xz -9 -T2 big.bin
-  flightline flame run.jfr -o flame.html          draw a flame graph: one HTML page
+More examples:
+  flightline flame run.jfr -o flame.html          draw a flame graph of a recording
   flightline flame run.jfr -o flame.svg           the same graph as SVG
   flightline fold run.jfr | grep parse            folded stacks as text
   flightline annotate parse run.jfr               source lines of a function with their samples
-  flightline summary run.jfr                      duration, events, top functions, losses
   flightline print run.jfr --events ExecutionSample --json
   flightline view hot-methods run.jfr             one of many predefined tables
 
@@ -49,7 +61,7 @@ pub enum Command {
     /// Copy the last minutes of a recording in progress, or of a repository, to a file
     #[command(after_help = crate::control::dump::EXAMPLES)]
     Dump(crate::control::dump::DumpArgs),
-    /// List recordings in progress on this machine, and what killed recorders left behind
+    /// List recordings in progress on this machine, and unfinished ones of killed recorders
     #[command(after_help = crate::control::repositories::EXAMPLES)]
     Repositories(crate::control::repositories::RepositoriesArgs),
     /// List which engines and events work on this machine, and why others do not
@@ -62,29 +74,29 @@ pub enum Command {
     /// Perfetto, d3-flame-graph, folded
     #[command(after_help = crate::draw::convert::EXAMPLES)]
     Convert(Box<crate::draw::convert::ConvertArgs>),
-    /// Draw a flame graph: HTML, or SVG or PNG if the output ends in .svg or .png
+    /// Draw a flame graph, which shows the functions that use the most time: an HTML page, SVG or PNG
     #[command(after_help = crate::draw::flame::EXAMPLES)]
     Flame(Box<crate::draw::flame::FlameArgs>),
-    /// Compare two profiles: the functions that changed most, a verdict, a differential flame graph
+    /// Compare two recordings: the functions that changed most, a verdict, a differential flame graph
     #[command(after_help = crate::draw::diff::EXAMPLES)]
     Diff(Box<crate::draw::diff::DiffArgs>),
     /// Show the source lines of a function with their samples, and its instructions
     #[command(after_help = crate::tables::annotate::EXAMPLES)]
     Annotate(Box<crate::tables::annotate::AnnotateArgs>),
     /// Draw where threads waited and how long: off-CPU time by stack
-    #[command(after_help = crate::off_cpu::graph::EXAMPLES, mut_args(crate::off_cpu::graph::arg))]
+    #[command(after_help = crate::off_cpu::graph::examples("offcpu"), mut_args(crate::off_cpu::graph::arg))]
     Offcpu(Box<crate::off_cpu::graph::OffCpuArgs>),
     /// Draw which threads woke waiting threads, weighted by the time they had waited
-    #[command(after_help = crate::off_cpu::graph::EXAMPLES, mut_args(crate::off_cpu::graph::arg))]
+    #[command(after_help = crate::off_cpu::graph::examples("wakeup"), mut_args(crate::off_cpu::graph::arg))]
     Wakeup(Box<crate::off_cpu::graph::OffCpuArgs>),
     /// Draw where threads waited, with the waker's stack on top
-    #[command(after_help = crate::off_cpu::graph::EXAMPLES, mut_args(crate::off_cpu::graph::arg))]
+    #[command(after_help = crate::off_cpu::graph::examples("offwake"), mut_args(crate::off_cpu::graph::arg))]
     Offwake(Box<crate::off_cpu::graph::OffCpuArgs>),
     /// Draw where threads waited, with the chain of wakers on top
-    #[command(after_help = crate::off_cpu::graph::EXAMPLES, mut_args(crate::off_cpu::graph::arg))]
+    #[command(after_help = crate::off_cpu::graph::examples("chain"), mut_args(crate::off_cpu::graph::arg))]
     Chain(Box<crate::off_cpu::graph::OffCpuArgs>),
     /// Draw all of threads' time by stack: running, waiting for a CPU, blocked
-    #[command(after_help = crate::off_cpu::graph::EXAMPLES, mut_args(crate::off_cpu::graph::arg))]
+    #[command(after_help = crate::off_cpu::graph::examples("threadtime"), mut_args(crate::off_cpu::graph::arg))]
     Threadtime(Box<crate::off_cpu::graph::OffCpuArgs>),
     /// List slow reads, writes, syncs and similar calls
     #[command(after_help = crate::off_cpu::slower::EXAMPLES)]
@@ -92,7 +104,7 @@ pub enum Command {
     /// Print latency histograms with percentiles: I/O, locks, traced functions, off-CPU time
     #[command(after_help = crate::off_cpu::latency::EXAMPLES)]
     Latency(Box<crate::off_cpu::latency::LatencyArgs>),
-    /// Write folded stacks: `root;caller;leaf count`
+    /// Write stacks as text (folded stacks), one per line: `main;parse;read 42`
     #[command(after_help = crate::draw::fold::EXAMPLES)]
     Fold(crate::draw::fold::FoldArgs),
     /// Summarize recordings: JVM, time, events by type, top functions, losses
@@ -102,7 +114,7 @@ pub enum Command {
     /// I/O
     #[command(after_help = crate::tables::report::EXAMPLES)]
     Report(crate::tables::report::ReportArgs),
-    /// Print events
+    /// Print the events of a recording as text, JSON or CSV
     #[command(after_help = crate::tables::print::EXAMPLES)]
     Print(Box<crate::tables::print::PrintArgs>),
     /// Follow a recording, a repository or a program while it is recorded: events, or a live table of
@@ -112,7 +124,7 @@ pub enum Command {
     /// Write a live stream to a file or a repository
     #[command(after_help = crate::send::collect::EXAMPLES)]
     Collect(Box<crate::send::collect::CollectArgs>),
-    /// List the types a recording declares
+    /// List the event types that a recording declares, with their fields
     #[command(after_help = crate::tables::metadata::EXAMPLES)]
     Metadata(crate::tables::metadata::MetadataArgs),
     /// Print predefined tables: hot methods, pauses, allocation, contention, I/O, …
@@ -151,10 +163,10 @@ pub enum Command {
     /// Complete recordings whose recorder was killed, from its data in shared memory
     #[command(after_help = crate::control::recover::EXAMPLES)]
     Recover(crate::control::recover::RecoverArgs),
-    /// Extract a time range
+    /// Extract a time range of a recording
     #[command(after_help = crate::edit::cut::EXAMPLES)]
     Cut(crate::edit::cut::CutArgs),
-    /// Remove events by name, category or thread
+    /// Remove events by name, category or thread, or replace secrets
     #[command(after_help = crate::edit::scrub::EXAMPLES)]
     Scrub(crate::edit::scrub::ScrubArgs),
     /// Add function names, source lines and inlined frames to a recording made without debug files

@@ -29,12 +29,12 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline record --dormant -- ./server &       run in standby, without recording
   flightline ctl -p $! start -o run.jfr -e cpu,lock@1ms --duration 60s
+  flightline ctl -p $! stop                       finish the recording; the program continues
   flightline ctl -p $! status --json | jq .samplesPerSecond
   flightline ctl status                           every recording on this machine; --json: .recordings[]
   flightline ctl -p $! engines cpu,alloc          switch to other engines
   flightline ctl -p $! pause; flightline ctl -p $! resume
   flightline ctl -p $! dump                       write everything recorded so far to the file
-  flightline ctl -p $! stop
 
 All actions except `status` need -p: the PID of the program, of one of its children, or of the \
 flightline process that records it. Only the user of the program and root can send commands.

@@ -25,13 +25,14 @@ use crate::discovery::{processes, targets};
 use crate::edit::cut;
 use crate::input::unfinished;
 use crate::output::{is_stdout, refuse_existing, refuse_input, whole};
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline dump -p 4711 -o out.jfr                   everything stored for this process and its children
-  flightline dump -p nginx --last 30s -o out.jfr       exactly the last 30 seconds
-  flightline dump -p $RECORDER -o 'out-%p.jfr'         one file per process that this flightline process records
-  flightline dump /var/lib/fl --last 1m -o out.jfr     the last minute of all processes of a repository
+  flightline dump -p 4711 -o out.jfr               everything stored for this process and its children
+  flightline dump -p nginx --last 30s -o out.jfr   exactly the last 30 seconds
+  flightline dump /var/lib/fl --last 1m -o out.jfr the last minute of all processes of a repository
+  flightline dump -p $RECORDER -o 'out-%p.jfr'     one file per process that this flightline process records
   flightline dump /var/lib/fl/2026_11_21_15_07_41_4711 -o out.jfr    one process of a repository, even if it has ended
 
 The recording continues. The output is a standard recording with one or more chunks, of one or more \
@@ -89,7 +90,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let found = match (&args.pid, &args.path) {
         (Some(wanted), _) => find_recordings(wanted, !args.no_follow)?,
         (None, Some(path)) => vec![recorded_at(path)?],
-        (None, None) => bail!("give a process with -p, or a path"),
+        (None, None) => bail_usage!("give a process with -p, or a path"),
     };
     // One file per process, or one for all.
     let named = args.output.to_str().is_some_and(|name| name.contains("%p"));
@@ -207,10 +208,10 @@ impl Copies {
 fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) -> Result<Dumped> {
     if is_stdout(output) {
         if exact.is_some() {
-            bail!("--exact needs a file: give one with -o");
+            bail_usage!("--exact needs a file: give one with -o");
         }
         if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-            bail!("not writing a recording to a terminal; give a file with -o, or redirect the output");
+            bail_usage!("not writing a recording to a terminal; give a file with -o, or redirect the output");
         }
         let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot use standard output")?;
         return copies.all.write(&File::from(out)).context("cannot write to standard output");

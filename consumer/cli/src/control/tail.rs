@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::time_range::Bound;
@@ -31,6 +31,7 @@ use crate::diagnostics::{self, shown};
 use crate::input::unfinished;
 use crate::output::Tame;
 use crate::signals::Signals;
+use crate::usage_error::bail_usage;
 use source::Source;
 use target::Family;
 
@@ -145,7 +146,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
         return Ok(tail.outcome);
     }
     if args.shows_stream() {
-        bail!(
+        bail_usage!(
             "--samples, --flame and --per-thread need a stream: -, a FIFO, fd:N, unix:PATH or tcp:HOST:PORT"
         );
     }

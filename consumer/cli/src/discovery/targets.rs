@@ -23,7 +23,7 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     for word in wanted.iter().flat_map(|w| w.split(',')) {
         let found = match word.parse::<u32>() {
             Ok(0) | Err(_) if word.chars().all(|c| c.is_ascii_digit()) => {
-                return Err(refusal(format!("{word:?} is not a process id")));
+                return Err(Error::Setting { name: "pid", problem: format!("{word:?} is not a process id") });
             }
             Ok(pid) => vec![pid],
             Err(_) => named(word),

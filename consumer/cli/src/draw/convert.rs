@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::convert::{chrome, d3, firefox, speedscope};
 use flightline_consumer::folded;
@@ -13,12 +13,13 @@ use crate::diagnostics;
 use crate::input::profile::{self, For};
 use crate::input::timeline;
 use crate::output;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline convert run.jfr -o run.pb.gz && go tool pprof -top run.pb.gz
-  flightline convert run.jfr --format speedscope -o run.json                 for speedscope.app; one profile per thread
-  flightline convert run.jfr --format firefox -e wall -o run.json            profiler.firefox.com
+  flightline convert run.jfr --format speedscope -o run.json      open it at speedscope.app
+  flightline convert run.jfr --format firefox -e wall -o run.json      open it at profiler.firefox.com
   flightline convert run.jfr --format chrome --from 10 --to 12 -o run.json   ui.perfetto.dev, chrome://tracing
   flightline convert run.jfr --format d3 -I handle_request -o run.json
   perf script | flightline convert - -o perf.pb.gz
@@ -122,7 +123,7 @@ impl ConvertArgs {
         };
         match self.format.or_else(by_name) {
             Some(format) => Ok(format),
-            None => bail!("cannot determine the format from the name of the output; give --format"),
+            None => bail_usage!("cannot determine the format from the name of the output; give --format"),
         }
     }
 }

@@ -22,14 +22,14 @@ use crate::diagnostics::{self, shown};
 use crate::input::profile;
 use crate::input::profile::{For, Profile};
 use crate::output;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline diff before.jfr after.jfr                         the functions that changed most
-  flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less; \
-      removed frames on the right
+  flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less
+  flightline diff main.jfr branch.jfr --fail-total 10%         for CI: exit status 3 if it is exceeded
   flightline diff main.jfr branch.jfr --fail-total 10% --fail-above 5 --fail-relative 50%
-                                                               for CI: exit status 3 if a limit is exceeded
   flightline diff old.jfr new.jfr --per 20,11500               per transaction: each recording's number of transactions
   flightline diff a.folded b.folded --no-normalize --by inclusive
   flightline diff both.folded -o diff.svg                      differential text, such as that of difffolded.pl
@@ -174,7 +174,7 @@ impl Verdict {
 pub fn run(args: &DiffArgs) -> Result<Outcome> {
     let inputs = [args.before.as_path(), args.after()];
     if args.after.is_some() && inputs.iter().all(|input| input.as_os_str() == "-") {
-        bail!("only one profile can be standard input; give the other as a file");
+        bail_usage!("only one profile can be standard input; give the other as a file");
     }
     let format = args.format()?;
     if let Some(output) = &args.output {
@@ -229,7 +229,7 @@ impl DiffArgs {
         }
         let stdout = self.output.as_deref().is_none_or(output::is_stdout);
         if self.json && format != Format::Table && stdout {
-            bail!("--json and the flame graph cannot both go to standard output; give a file with -o");
+            bail_usage!("--json and the flame graph cannot both go to standard output; give a file with -o");
         }
         Ok(format)
     }
@@ -303,7 +303,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
 /// Splits differential text into its two profiles.
 fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
     let Some(before) = input.before.take() else {
-        bail!(
+        bail_usage!(
             "{} is one profile; give a second one. Only differential text can be a single input",
             shown(&args.before)
         );

@@ -4,7 +4,7 @@ mod page;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::missing;
@@ -23,11 +23,13 @@ use crate::diagnostics;
 use crate::input::profile::{For, Measures, Profile};
 use crate::input::{profile, timeline};
 use crate::output::{self, png};
+use crate::usage_error::{UsageError, bail_usage};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline flame run.jfr -o flame.html
-  flightline flame run.jfr --threads -o threads.svg             one tower per thread
+  flightline flame run.jfr -o flame.html                 open the page in a browser
+  flightline flame run.jfr -e alloc -o memory.html       allocated memory instead of CPU time
+  flightline flame run.jfr --threads -o threads.svg      an image with one tower per thread
   flightline flame run.jfr --measure cpu,wall,alloc -o all.html one page for CPU time, wall-clock time, bytes
   flightline flame run.jfr --measure cycles,page-faults -o x.svg  x.cycles.svg and x.page-faults.svg
   flightline flame run.jfr --cpi -o cpi.html                    cycles, coloured by cycles per instruction
@@ -109,12 +111,11 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.stacks.inputs.iter().map(PathBuf::as_path))?;
     let format = match args.format {
         Some(format) => format,
-        None => {
-            output_format(&args.output).map_err(|why| anyhow!("{why}; for other names, give --format"))?
-        }
+        None => output_format(&args.output)
+            .map_err(|why| UsageError::new(format!("{why}; for other names, give --format")))?,
     };
     if args.flame_chart && format == PictureFormat::Html {
-        bail!("--flame-chart applies to SVG and PNG; give an output that ends in .svg or .png");
+        bail_usage!("--flame-chart applies to SVG and PNG; give an output that ends in .svg or .png");
     }
     if let Some(counters) = &args.cpi {
         return ratio(args, counters, format);
@@ -194,7 +195,7 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
         return Ok(outcome);
     }
     if output::is_stdout(&args.output) && measures.len() > 1 {
-        bail!("several events with --measure write one file each; give the name with -o");
+        bail_usage!("several events with --measure write one file each; give the name with -o");
     }
     for (name, tree) in &measures {
         let event = SelectArgs { events: vec![name.clone()], ..select.clone() };
@@ -290,7 +291,7 @@ fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut
         return Ok(svg::write(&profile.tree, options, picture)?);
     }
     if profile.model.is_none() {
-        bail!("--flame-chart needs a recording: folded text has no timestamps");
+        bail_usage!("--flame-chart needs a recording: folded text has no timestamps");
     }
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     Ok(chart::svg(&timeline::read(inputs, select, profile, For::Svg)?, options, picture)?)

@@ -16,8 +16,8 @@ use crate::output;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline fold run.jfr > run.folded
-  flightline fold run.jfr -e wall --total                       wall-clock time instead of CPU samples
-  flightline fold run.jfr --from 10 --to 20 -X 'epoll_wait'     ten seconds, without stacks that wait";
+  flightline fold run.jfr -e wall --total                      wall-clock time instead of CPU samples
+  flightline fold run.jfr --from 10 --to 20 -X epoll_wait      ten seconds, without waiting stacks";
 
 /// Arguments of `fold`.
 #[derive(Debug, Args)]

@@ -18,7 +18,7 @@ use crate::output::is_stdout;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline assemble /tmp/2026_11_21_10_00_00_4711 -o run.jfr     the chunks of a JDK repository
-  flightline assemble /var/lib/fl -o all.jfr                       the chunks of all processes in a repository
+  flightline assemble /var/lib/fl -o all.jfr                       all processes of a repository
   flightline assemble run_*.jfr -o run.jfr                         the output of `disassemble`
   flightline assemble a.jfr b.jfr -o both.jfr --rebase             recordings of two programs
   flightline assemble a.jfr b.jfr -o both.jfr --keep-order

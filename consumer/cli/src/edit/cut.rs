@@ -12,6 +12,7 @@ use crate::args::time_range::RangeArgs;
 use crate::diagnostics;
 use crate::diagnostics::count;
 use crate::edit::{input, output, output_next_to};
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +60,7 @@ pub const CANNOT: &str = "cannot write the recording";
 /// Writes a part of a recording.
 pub fn run(args: CutArgs) -> Result<Outcome> {
     if args.range.is_everything() && args.labels.is_empty() {
-        bail!("give a range (--from, --to, --last) or --label");
+        bail_usage!("give a range (--from, --to, --last) or --label");
     }
     let source = input(&args.input)?;
     let name = diagnostics::shown(&args.input);
@@ -70,7 +71,7 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     let (from, to) = args.range.moments(start, end);
     let (from, to) = (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX));
     if from >= to {
-        bail!("--from must be before --to");
+        bail_usage!("--from must be before --to");
     }
     let labelled = (!args.labels.is_empty()).then(|| Labelled::find(&source, &args.labels));
     let wanted: Vec<String> = args.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();

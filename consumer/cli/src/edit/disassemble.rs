@@ -14,7 +14,7 @@ use crate::edit::{input, output};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline disassemble run.jfr --max-chunks 1                one file per chunk: run_0.jfr, run_1.jfr, …
+  flightline disassemble run.jfr --max-chunks 1       one file per chunk: run_0.jfr, run_1.jfr, …
   flightline disassemble run.jfr -o parts --max-size 50M
 
 The parts contain the bytes of the input: `cat` of the parts in order restores it.";

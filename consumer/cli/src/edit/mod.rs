@@ -16,6 +16,7 @@ use jfr_format::edit::Source;
 use crate::diagnostics::{Progress, shown};
 use crate::input::{refuse_compressed, refuse_cut};
 use crate::output::{is_stdout, refuse_existing, refuse_input, whole};
+use crate::usage_error::bail_usage;
 
 /// Maps a file; reads standard input and pipes to their end. Shows a progress bar on a terminal.
 pub fn input(path: &Path) -> Result<Source> {
@@ -61,7 +62,7 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
 /// `run.jfr` → `run.WORD.jfr`, next to the input.
 pub fn output_next_to(input: &Path, word: &str) -> Result<PathBuf> {
     let Some(stem) = input.file_stem().filter(|_| !is_stdout(input)) else {
-        bail!("give the output with -o; standard input has no name to derive it from");
+        bail_usage!("give the output with -o; standard input has no name to derive it from");
     };
     let mut name = stem.to_owned();
     name.push(".");
@@ -79,7 +80,7 @@ pub fn output<T>(
 ) -> Result<T> {
     if is_stdout(path) {
         if io::IsTerminal::is_terminal(&io::stdout()) {
-            bail!("not writing a recording to a terminal; give a file with -o, or redirect the output");
+            bail_usage!("not writing a recording to a terminal; give a file with -o, or redirect the output");
         }
         let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let done = write(&mut out)?;

@@ -18,10 +18,11 @@ use crate::diagnostics;
 use crate::diagnostics::count;
 use crate::edit::{input, output};
 use crate::input::event_filter::EventFilter;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline scrub run.jfr small.jfr --exclude-events InitialEnvironmentVariable,InitialSystemProperty
+  flightline scrub run.jfr small.jfr --exclude-events InitialEnvironmentVariable
   flightline scrub run.jfr gc.jfr --include-categories GC
   flightline scrub run.jfr --include-threads 'worker-*'            writes run-scrubbed.jfr
   flightline scrub run.jfr --include-events 'jdk.Socket*' --exclude-threads main
@@ -147,7 +148,7 @@ fn thread_name(event: &EventRef<'_>) -> Option<String> {
 /// Writes a recording without some of its events.
 pub fn run(args: ScrubArgs) -> Result<Outcome> {
     if args.filters.is_empty() && !args.redact.any() {
-        bail!(
+        bail_usage!(
             "nothing to remove: give a filter such as --exclude-events InitialEnvironmentVariable, or --redact"
         );
     }
@@ -157,7 +158,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         Some(path) => path.clone(),
         None => {
             let Some(stem) = args.input.file_stem().filter(|_| !crate::output::is_stdout(&args.input)) else {
-                bail!("give the output file; standard input has no name to derive it from");
+                bail_usage!("give the output file; standard input has no name to derive it from");
             };
             args.input.with_file_name(format!("{}-scrubbed.jfr", stem.to_string_lossy()))
         }

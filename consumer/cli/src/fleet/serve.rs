@@ -21,12 +21,13 @@ use crate::Outcome;
 use crate::args::help;
 use crate::diagnostics;
 use crate::fleet::store::engine;
+use crate::usage_error::bail_usage;
 
 pub mod token;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline serve --profiling --local                                profile processes of this machine; prints the URL
+  flightline serve --profiling --local                       profile this machine; prints the URL
   flightline agent --join http://127.0.0.1:7070 -p redis-server       add a process as a target
   flightline remote targets; flightline remote profile redis-server --duration 30s -o redis.html
   curl -d '{\"mode\":\"CPU\",\"duration\":30}' http://127.0.0.1:7070/v1/targets/ID/runs
@@ -168,7 +169,7 @@ enum LogLevel {
 /// Serves until a signal.
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
     if args.no_token && !args.listen.ip().is_loopback() {
-        bail!(
+        bail_usage!(
             "other machines can reach {}; --no-token is only allowed on the loopback, such as --listen 127.0.0.1:{}",
             args.listen,
             args.listen.port()
@@ -180,7 +181,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         diagnostics::warning("without --tls-cert, the token and all recordings are sent unencrypted");
     }
     if args.heartbeat < Duration::from_secs(1) {
-        bail!("--heartbeat must be at least 1s");
+        bail_usage!("--heartbeat must be at least 1s");
     }
     let log = args.log().context("cannot write a log")?;
     let as_json = args.is_json();

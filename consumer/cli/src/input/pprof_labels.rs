@@ -10,6 +10,7 @@ use flightline_consumer::convert::Text;
 use crate::args::selection::SelectArgs;
 use crate::diagnostics::{all_shown, shown};
 use crate::input;
+use crate::usage_error::bail_usage;
 
 /// Converts the samples with all of the labels to folded text; returns no text if the inputs are recordings.
 ///
@@ -43,7 +44,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
         );
     }
     if let Some(name) = args.spans.first() {
-        bail!(
+        bail_usage!(
             "{} is a pprof profile, which has no nested spans; --span needs the recording. In profiles \
              of `flightline export`, --label span_name={name} selects samples in these spans without \
              nested spans",

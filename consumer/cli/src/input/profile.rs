@@ -28,6 +28,7 @@ use crate::args::time_range::{self, Times};
 use crate::diagnostics::{self, Progress, shown};
 use crate::input::{self, Source, spans};
 use crate::input::{event_reader, pprof_labels, repository};
+use crate::usage_error::bail_usage;
 
 /// A tree and its origin.
 pub struct Profile {
@@ -208,10 +209,10 @@ pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[Strin
     let asked: Vec<&str> = names.iter().map(String::as_str).collect();
     let counters = |text| match convert::counters(text, &asked)? {
         Ok(counters) => Ok(counters),
-        Err(_) => bail!("--measure needs recordings or output of `perf script`"),
+        Err(_) => bail_usage!("--measure needs recordings or output of `perf script`"),
     };
     let (trees, outcome, model): (Result<Vec<Tree>>, _, _) = match open(inputs, &all, counters, |_| {
-        bail!("--measure does not apply to pprof; use `flightline convert`")
+        bail_usage!("--measure does not apply to pprof; use `flightline convert`")
     })? {
         Contents::Model(model, outcome) => {
             let fold = |name: &String| {
@@ -227,7 +228,7 @@ pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[Strin
             };
             (counters.into_iter().map(fold).collect(), Outcome::Whole, None)
         }
-        Contents::Texts(_) => bail!("--measure accepts the output of only one `perf script`"),
+        Contents::Texts(_) => bail_usage!("--measure accepts the output of only one `perf script`"),
     };
     let trees = trees?.into_iter().map(|tree| reshape.tree(tree));
     Ok(Measures { trees: names.iter().cloned().zip(trees).collect(), outcome, model })
@@ -303,7 +304,7 @@ fn read_texts(
         (Some((_, Err(over))), Some((_, Err(of))), None) => return Ok(([over, of], [None; 2])),
         _ => {}
     }
-    bail!(
+    bail_usage!(
         "--cpi needs one recording or output of `perf script` with {} and {}, or two profiles: first {}, then {}",
         names[1],
         names[0],
@@ -406,7 +407,9 @@ fn refuse_text_filters(args: &SelectArgs) -> Result<()> {
     ];
     match asked.iter().find(|(_, asked)| *asked) {
         Some((option, _)) => {
-            bail!("{option} needs a recording: text has no times and threads; -I and -X select by frames")
+            bail_usage!(
+                "{option} needs a recording: text has no times and threads; -I and -X select by frames"
+            )
         }
         None => Ok(()),
     }
@@ -419,7 +422,7 @@ fn refuse_for_folded_text(args: &SelectArgs, text: &Text) -> Result<()> {
         [("--event", !args.events.is_empty()), ("--threads", args.threads), ("--process", args.process)];
     match asked.iter().find(|(_, asked)| *asked && text.is_folded) {
         Some((option, _)) => {
-            bail!("{option} needs a recording or output of `perf script`; folded text has only stacks")
+            bail_usage!("{option} needs a recording or output of `perf script`; folded text has only stacks")
         }
         None => Ok(()),
     }
@@ -483,7 +486,7 @@ pub fn reshape(args: &SelectArgs, what: For) -> Result<Reshape> {
         None => 0.0,
         Some(MinWidth::Percent(percent)) => percent / 100.0,
         Some(MinWidth::Pixels(_)) => {
-            bail!("--min-width in pixels applies only to SVG; give a percentage, such as 0.1%")
+            bail_usage!("--min-width in pixels applies only to SVG; give a percentage, such as 0.1%")
         }
     };
     Ok(Reshape {

@@ -18,6 +18,7 @@ use crate::input::event_reader::{self, READ, Reader, Taker};
 use crate::input::stream::{self, Got, Stream};
 use crate::input::{self, repository};
 use crate::signals::Signals;
+use crate::usage_error::bail_usage;
 
 /// Poll interval of a stream.
 const TURN: Duration = Duration::from_millis(250);
@@ -44,14 +45,14 @@ pub fn read(
         inputs.iter().map(|path| stream::address(path)).collect::<Result<_>>()?;
     if let (1, Some(Some(address))) = (inputs.len(), streams.first()) {
         if !samples.range.is_everything() {
-            bail!("--from, --to and --last need a file; {} is a stream", shown(&inputs[0]));
+            bail_usage!("--from, --to and --last need a file; {} is a stream", shown(&inputs[0]));
         }
         options.limits = Limits::STREAM;
         let chosen = Chosen::new(options, samples);
         return read_stream(&inputs[0], address, token, chosen);
     }
     if let Some((path, _)) = inputs.iter().zip(&streams).find(|(_, stream)| stream.is_some()) {
-        bail!("{} is a stream; give it as the only input", shown(path));
+        bail_usage!("{} is a stream; give it as the only input", shown(path));
     }
     let paths = repository::expand(inputs, samples.range.last)?;
     [options.from, options.to] = time_range::nanos(&paths, &samples.range)?;

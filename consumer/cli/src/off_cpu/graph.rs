@@ -27,11 +27,13 @@ use crate::input::profile::{self, For};
 use crate::input::{repository, timeline};
 use crate::output::{self, png};
 use crate::spans;
+use crate::usage_error::bail_usage;
 
-pub const EXAMPLES: &str = "\
+const RECORD_FIRST: &str = "  sudo flightline record --off-cpu --wakeups -o run.jfr -p 4711";
+
+const EXAMPLES: &str = "\
 Examples:
   sudo flightline record --off-cpu --wakeups -o run.jfr -p 4711
-  flightline offcpu run.jfr -o offcpu.html
   flightline offcpu run.jfr --state D -o disk.svg       only uninterruptible waits: mostly disks
   flightline offcpu run.jfr -I do_command --min 1ms     folded text: waits in requests, in µs
   flightline offcpu run.jfr --run-queue -o cpu.html     how long threads waited for a CPU
@@ -46,6 +48,34 @@ Examples:
 Text has the format of bcc's offcputime, wakeuptime and offwaketime, in whole µs; --ns is exact. Waits \
 of threads add up: ten threads that wait for one second waited for ten seconds (one second with \
 --per-thread).";
+
+/// Returns the examples of a command, its own ones first, and the notes of all.
+pub fn examples(command: &str) -> String {
+    let examples = match command {
+        "wakeup" => {
+            "wakeup run.jfr -o wakeup.html           the functions that wake threads
+  flightline wakeup run.jfr --min 1ms               only wake-ups after waits of at least 1 ms"
+        }
+        "offwake" => {
+            "offwake run.jfr -o offwake.html         waiting functions, below the functions that woke them
+  flightline offwake run.jfr --hide-idle -o offwake.html   without threads that wait for work"
+        }
+        "chain" => {
+            "chain run.jfr -o chain.html             wakers, their wakers and so on, up to six levels
+  flightline chain run.jfr --depth 2 -o chain.html  at most two wakers"
+        }
+        "threadtime" => {
+            "threadtime run.jfr -t -o time.html      all time of each thread: running, runnable, blocked
+  flightline threadtime run.jfr --by span -o spans.html    the same by tracing span"
+        }
+        _ => {
+            "offcpu run.jfr -o offcpu.html           the functions that wait, by waiting time
+  flightline offcpu run.jfr -I do_command --min 1ms text: waits of at least 1 ms in do_command"
+        }
+    };
+    let first = format!("{RECORD_FIRST}\n  flightline {examples}");
+    EXAMPLES.replacen(RECORD_FIRST, &first, 1)
+}
 
 /// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
 #[derive(Debug, Args)]
@@ -151,13 +181,15 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
     if args.run_queue && graph != Graph::OffCpu {
-        bail!("--run-queue applies only to `flightline offcpu`");
+        bail_usage!("--run-queue applies only to `flightline offcpu`");
     }
     if !select.events.is_empty() {
-        bail!("--event does not apply to off-CPU time; select with -I, --span, --only-thread or --from");
+        bail_usage!(
+            "--event does not apply to off-CPU time; select with -I, --span, --only-thread or --from"
+        );
     }
     if select.process_title {
-        bail!("--process-title does not apply to off-CPU time; use --process");
+        bail_usage!("--process-title does not apply to off-CPU time; use --process");
     }
     let graph = if args.run_queue { Graph::RunQueue } else { graph };
     let format = args.format.unwrap_or_else(|| output_format(&args.output));

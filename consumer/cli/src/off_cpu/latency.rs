@@ -21,7 +21,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline latency run.jfr                          a histogram per kind of event
   flightline latency run.jfr -e io                    reads, writes and syncs only
-  flightline latency run.jfr -e trace                 a histogram per traced function, as bcc's funclatency
+  flightline latency run.jfr -e trace                 a histogram per traced function, like funclatency
   flightline latency run.jfr -e block                 requests to disks, as bcc's biolatency
   flightline latency run.jfr -e OffCpu -I do_command  time off CPU within do_command, by thread state
   flightline latency run.jfr --json | jq '.histograms[] | {name, p99Nanos}'

@@ -14,6 +14,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 
 use crate::signals::Signals;
+use crate::usage_error::bail_usage;
 
 /// Returns true if `path` represents standard output.
 pub fn is_stdout(path: &Path) -> bool {
@@ -27,7 +28,7 @@ pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>)
     let Ok(to) = path.canonicalize() else { return Ok(()) };
     let mut inputs = inputs.into_iter();
     if to.is_file() && inputs.any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
-        bail!("{} is the input; give another output with -o", path.display());
+        bail_usage!("{} is the input; give another output with -o", path.display());
     }
     Ok(())
 }
@@ -70,7 +71,7 @@ pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
         ["pdf", "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "ps", "eps"];
     let ending = path.extension().unwrap_or_default();
     if PICTURES.iter().any(|picture| ending.eq_ignore_ascii_case(picture)) {
-        bail!("{}: wrong extension; {known}", path.display());
+        bail_usage!("{}: wrong extension; {known}", path.display());
     }
     Ok(())
 }
@@ -78,7 +79,7 @@ pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
 /// Writes a finished document; refuses to write it to a terminal.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     if is_stdout(path) && io::stdout().is_terminal() {
-        bail!("not writing an image to a terminal; give a file with -o, or redirect the output");
+        bail_usage!("not writing an image to a terminal; give a file with -o, or redirect the output");
     }
     text(path, |out| out.write_all(bytes))
 }

@@ -146,7 +146,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     }
     let stdout = args.output.as_deref() == Some(Path::new("-"));
     if stdout && std::io::stdout().is_terminal() {
-        return Err(Error::Unavailable {
+        return Err(Error::Setting {
             name: "output",
             problem: "not writing a recording to a terminal; redirect the output, or use -o FILE".into(),
         });
@@ -186,7 +186,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     let (program, arguments) = args
         .command
         .split_first()
-        .ok_or(Error::Unavailable { name: "command", problem: "no program given".into() })?;
+        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
     let recorded = Recorded {
         program: program.clone(),
         arguments: arguments.to_vec(),
@@ -252,7 +252,7 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
         Target::Path(_) => return Ok(()),
         Target::Descriptor(_) | Target::Listen(_) => "a stream",
     };
-    Err(Error::Unavailable {
+    Err(Error::Setting {
         name: "flame",
         problem: format!("cannot draw from {what}; omit -o, or give a file"),
     })
@@ -269,7 +269,7 @@ fn check_ending(output: &Path) -> Result<(), Error> {
         _ => return Ok(()),
     };
     let problem = format!("{} has the wrong extension for a recording (.jfr); {remedy}", output.display());
-    Err(Error::Unavailable { name: "output", problem })
+    Err(Error::Setting { name: "output", problem })
 }
 
 /// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for
@@ -277,14 +277,14 @@ fn check_ending(output: &Path) -> Result<(), Error> {
 fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     let Some(picture) = &args.flame else { return Ok(None) };
     if args.output.as_deref() == Some(Path::new("-")) {
-        return Err(Error::Unavailable {
+        return Err(Error::Setting {
             name: "flame",
             problem: "cannot draw a recording that goes to standard output; use -o FILE, or pipe it to `flightline flame -`"
                 .into(),
         });
     }
     // Fail now rather than after an hour of recording.
-    flame::output_format(picture).map_err(|problem| Error::Unavailable { name: "flame", problem })?;
+    flame::output_format(picture).map_err(|problem| Error::Setting { name: "flame", problem })?;
     if args.output.is_some() {
         return Ok(None);
     }

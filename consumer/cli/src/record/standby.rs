@@ -19,7 +19,7 @@ pub fn run(preload: &Path, command: &[OsString]) -> Result<Infallible, Error> {
 pub fn command(preload: &Path, command: &[OsString]) -> Result<Command, Error> {
     let (program, arguments) = command
         .split_first()
-        .ok_or(Error::Unavailable { name: "command", problem: "no program given".into() })?;
+        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
     let path = program::find(program).map_err(Error::Program)?;
     program::check(&path).map_err(Error::Program)?;
     let mut list = preload.as_os_str().to_owned();

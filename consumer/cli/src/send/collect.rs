@@ -22,12 +22,14 @@ use crate::diagnostics::{self, Progress, shown};
 use crate::input::stream::integrity::IntegrityCheck;
 use crate::input::stream::{self, Got, Stream};
 use crate::signals::Signals;
+use crate::usage_error::bail_usage;
 use file::{Existing, FilePlace, Limits, Rotate};
 use rolling::RollingPlace;
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline record -o - -- ./server | flightline collect - -o run.jfr
+  flightline collect unix:/run/fl.sock --repository /var/lib/fl --max-age 24h
   mkfifo pipe; flightline collect pipe --repository /var/lib/fl --retry & flightline record -o pipe -- ./server
   flightline collect unix:/run/fl.sock -o run.jfr --repository /var/lib/fl --max-age 24h --max-size 1g
   flightline collect tcp:build7:4711 --token-file ~/.fl-token -o run.jfr --rotate 1h --max-size 10g
@@ -147,7 +149,7 @@ struct Collecting<'a> {
 pub fn run(args: &CollectArgs) -> Result<Outcome> {
     let signals = Signals::from_user()?;
     let Some(address) = stream::address(&args.input)? else {
-        bail!(
+        bail_usage!(
             "{} is not a stream: give -, a FIFO, unix:PATH or tcp:HOST:PORT; to join files or folders, use `flightline assemble`",
             shown(&args.input)
         );

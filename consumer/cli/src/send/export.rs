@@ -26,14 +26,15 @@ use crate::diagnostics::{self, Progress, shown};
 use crate::input::unfinished;
 use crate::input::{self, repository, stream};
 use crate::output;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline export run.jfr --format pprof -o run.pb.gz && go tool pprof -top run.pb.gz
-  flightline export run.jfr --format otlp-json -o - | jq '.resourceProfiles[0].scopeProfiles[0].profiles[0].sampleType'
   flightline export run.jfr --send http://127.0.0.1:4318
+  flightline record -o - -- ./server | flightline export - --send grpc://collector:4317
   flightline record -o - -- ./server | flightline export - --send grpc://collector:4317 --attribute deployment.environment=test
-
+  flightline export run.jfr --format otlp-json -o - | jq '.resourceProfiles[0].scopeProfiles[0].profiles[0].sampleType'
   flightline export run.jfr --format hdps -o - | head -1 | jq .
   flightline export unix:/run/app.sock --send fluentd://127.0.0.1:24224 --tag profiles.app --attribute task_id=t7
 
@@ -309,7 +310,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
         let from: Result<Box<dyn Read>> = if path.as_os_str() == "-" {
             Ok(Box::new(std::io::stdin()))
         } else if stream::address(&path)?.is_some() {
-            bail!(
+            bail_usage!(
                 "{} is a stream without an end; give it as the only input, with --send or --format hdps, or give a recording",
                 shown(&path)
             );

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use flightline_recorder::stream::{Address, StreamSink, Token};
 use nix::errno::Errno;
@@ -18,6 +18,7 @@ use crate::args::stream::StreamArgs;
 use crate::diagnostics;
 use crate::output;
 use crate::signals::Signals;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +79,9 @@ pub fn run(args: &RelayArgs) -> Result<Outcome> {
     for path in &args.output {
         let address = Address::parse(path, 1)?;
         if args.json && address == Address::Descriptor(1) {
-            bail!("--json and the stream cannot both go to standard output; give another output with -o");
+            bail_usage!(
+                "--json and the stream cannot both go to standard output; give another output with -o"
+            );
         }
         sinks.push(Some(StreamSink::at(&address, &options)?.relaying()));
     }

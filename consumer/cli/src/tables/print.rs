@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::time_range::Bound;
@@ -20,6 +20,7 @@ use crate::input::{self, repository};
 use crate::output;
 use crate::output::{Tame, is_stdout, refuse_input};
 use crate::signals::Signals;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -197,8 +198,10 @@ impl Session {
     fn follow(mut self, args: &PrintArgs) -> Result<Outcome> {
         let path = match &args.inputs[..] {
             [path] if !is_stdout(path) => path,
-            [_] => bail!("--follow does not apply to standard input, which is always read as it arrives"),
-            _ => bail!("--follow accepts only one recording"),
+            [_] => {
+                bail_usage!("--follow does not apply to standard input, which is always read as it arrives")
+            }
+            _ => bail_usage!("--follow accepts only one recording"),
         };
         let signals = Signals::from_user()?;
         let interval = Duration::from_millis(args.every);
@@ -267,7 +270,7 @@ fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
         return Ok(selection);
     }
     if args.follow {
-        bail!(
+        bail_usage!(
             "--follow does not accept times before the end, percentages or clock times, because the end is not known"
         );
     }

@@ -21,12 +21,13 @@ use crate::args::time_range::RangeArgs;
 use crate::diagnostics::{self, all_shown};
 use crate::input::profile::{self, For};
 use crate::output;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline report run.jfr                               unusual findings, with commands for details
-  flightline report run.jfr -o report.html                a page with tables, and a folder with flame graphs
-  flightline report monday.jfr --before sunday.jfr        also compare with an earlier recording
+  flightline report run.jfr                          unusual findings, with commands for details
+  flightline report run.jfr -o report.html           a page with tables, and a folder of flame graphs
+  flightline report monday.jfr --before sunday.jfr   also compare with an earlier recording
   flightline report run.jfr --json | jq -r '.findings[] | select(.severity == \"high\").text'
 
 The limits of the findings are rules of thumb. JSON and the page name the corresponding rule of JDK \
@@ -127,7 +128,7 @@ fn contents(inputs: &[PathBuf]) -> Result<(Contents, Outcome)> {
 /// Writes the page and its flame graphs.
 fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) -> Result<()> {
     if output::is_stdout(path) {
-        bail!("an HTML report has several files; give its name with -o");
+        bail_usage!("an HTML report has several files; give its name with -o");
     }
     output::refuse_picture(path, "the report is an HTML page; the output must end in .html")?;
     output::refuse_input(path, args.inputs.iter().chain(&args.before).map(PathBuf::as_path))?;
@@ -136,7 +137,7 @@ fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) ->
     let events: Vec<String> = recorded.iter().map(|(event, ..)| (*event).to_owned()).collect();
     let stacks = StackArgs { inputs: args.inputs.clone(), select: SelectArgs::default() }.with_names();
     let Some(model) = profile::read_more(&stacks.inputs, &stacks.select, &events)? else {
-        bail!("an HTML report reads its inputs twice; give files instead of standard input");
+        bail_usage!("an HTML report reads its inputs twice; give files instead of standard input");
     };
     let mut pictures = Vec::new();
     for &&(event, total, area, title) in &recorded {

@@ -17,6 +17,7 @@ use crate::diagnostics::{self, Progress, plain, shown};
 use crate::input;
 use crate::input::repository::{self, Parts};
 use crate::output;
+use crate::usage_error::bail_usage;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -119,7 +120,7 @@ fn not_a_recording(file: &Path) -> String {
 fn sum(several: &[Parts], args: &SummaryArgs) -> Result<Outcome> {
     let mut files: Vec<&PathBuf> = several.iter().flat_map(|parts| &parts.files).collect();
     if files.iter().any(|file| crate::output::is_stdout(file)) {
-        bail!("--sum does not accept standard input; give files");
+        bail_usage!("--sum does not accept standard input; give files");
     }
     // A file that is given twice counts once.
     files.sort();

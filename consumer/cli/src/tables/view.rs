@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::time_range::{self, Bound};
@@ -21,6 +21,7 @@ use crate::args::usage::usage;
 use crate::diagnostics::{self, Progress, shown};
 use crate::input::{self, repository};
 use crate::output;
+use crate::usage_error::bail_usage;
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -104,7 +105,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     if args.inputs.is_empty() {
         // Without an input, event types cannot be looked up, so an unknown view is an error.
         if let Some(unknown) = wanted.event_types.iter().find(|name| !name.contains('.')) {
-            bail!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
+            bail_usage!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
         }
         let message = format!("no recording given; use `flightline view {name} FILE`");
         usage::<ViewArgs>("view", ErrorKind::MissingRequiredArgument, &message);
@@ -139,7 +140,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
             None => {
                 let known =
                     view::all().map(|view| view.name).chain(viewer.declared().iter().map(String::as_str));
-                bail!("{}", unknown_name(name, known));
+                bail_usage!("{}", unknown_name(name, known));
             }
         }
     }
@@ -255,7 +256,7 @@ fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
 /// Returns the end of a recording in ns since 1970, from its last chunk.
 fn end_time(path: &Path) -> Result<i64> {
     if output::is_stdout(path) {
-        bail!(
+        bail_usage!(
             "times before the end, percentages and clock times need a file; standard input has no known end"
         );
     }

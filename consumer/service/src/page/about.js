@@ -28,7 +28,7 @@ export function aboutLine({ forget }) {
     hide(button, about?.state !== "GONE");
     mark(button, "class", sure ? "quiet sure" : "quiet");
     mark(button, "aria-busy", waiting);
-    tell(button, waiting ? "Forgetting…" : sure ? "Forget it and its runs for good?" : "Forget");
+    tell(button, waiting ? "Forgetting…" : sure ? "Delete it and its runs permanently?" : "Forget");
   }
   function show(title, state, kind, words, labels = [], more = null) {
     mark(facts, "title", more);

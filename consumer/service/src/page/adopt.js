@@ -38,7 +38,7 @@ export function adoption({ added, problem }) {
       return words.every((word) => hay.includes(word));
     });
     items = found.map((process, index) => ({ key: process.pid, height: ROW, process, index }));
-    tell(byId("adopt-words"), items.length ? "Enter or a click: the service begins to watch it." : all.length ? "None of them." : "There is none that it may record.");
+    tell(byId("adopt-words"), items.length ? "Press Enter or click a process to add it as a target." : all.length ? "No process matches." : "The service has no permission to record any process.");
     moveTo(0);
   }
   function moveTo(index) {

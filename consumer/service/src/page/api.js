@@ -33,9 +33,9 @@ async function said(path, { method = "GET", body, signal, patience = PATIENCE_MS
     throw new Unreachable(late.aborted ? "The service did not answer in time." : "The service cannot be reached.");
   }
   let answer = null;
-  try { if (text) answer = JSON.parse(text); } catch { /* told below, or of no use */ }
+  try { if (text) answer = JSON.parse(text); } catch { /* reported below, or not needed */ }
   if (response.ok) {
-    if (text && answer === null && !isText) throw new Unreachable("What answers is not the service.");
+    if (text && answer === null && !isText) throw new Unreachable("The answer did not come from a Flightline service.");
     return { answer, text };
   }
   const sentences = Array.isArray(answer?.errors) ? answer.errors.filter((each) => typeof each === "string" && each) : [];

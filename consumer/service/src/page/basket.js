@@ -10,7 +10,7 @@ export function basket({ changed, link }) {
   function show() {
     hide(byId("basket"), !held.before && !held.after);
     for (const [which, letter] of [["before", "A"], ["after", "B"]]) {
-      tell(byId(`basket-${which}`), `${letter}  ${held[which] ? held[which].name() : "choose a run"}`);
+      tell(byId(`basket-${which}`), `${letter}  ${held[which] ? held[which].name() : "select a run"}`);
       byId(`basket-${which}`).classList.toggle("missing", !held[which]);
     }
     const both = held.before && held.after;

@@ -16,7 +16,7 @@ export function runForm({ start, problem }) {
     const all = {};
     for (const each of byId("labels").value.split(",").map((text) => text.trim()).filter(Boolean)) {
       const at = each.indexOf("=");
-      if (at < 1) throw new Error(`Labels are written key=value, with commas in between; “${each}” is not.`);
+      if (at < 1) throw new Error(`Write labels as key=value, separated by commas; “${each}” is not a label.`);
       all[each.slice(0, at).trim()] = each.slice(at + 1).trim();
     }
     return all;
@@ -50,7 +50,7 @@ export function runForm({ start, problem }) {
   function tellMode() {
     const of = known.find((each) => each.mode === mode.value), words = MODES[mode.value];
     tell(byId("mode-words"), words ? words[0] : "");
-    mark(byId("interval"), "placeholder", words?.[1] || "the usual");
+    mark(byId("interval"), "placeholder", words?.[1] || "default");
     return of;
   }
   function step(by) {
@@ -106,15 +106,15 @@ export function runForm({ start, problem }) {
       if (!by.has(reason)) by.set(reason, []);
       by.get(reason).push(on ? `${plain(name)} on ${of - on} of ${of}` : plain(name));
     }
-    tell(byId("mode-reasons"), [...by].map(([reason, names]) => `Not possible: ${names.join(", ")} – ${prose(reason)}`).join("\n"));
+    tell(byId("mode-reasons"), [...by].map(([reason, names]) => `Not available: ${names.join(", ")} – ${prose(reason)}`).join("\n"));
   }
   function tellAll() {
     const of = tellMode(), live = targets.filter(({ state }) => state !== "GONE"), busy = live.filter(({ run }) => run);
     if (refusal) why = refusal;
-    else if (!targets.length) why = "Choose a target.";
-    else if (!live.length) why = targets.length === 1 ? "It is gone." : "All of them are gone.";
-    else if (of && of.of > 0 && of.on === 0) why = `${plain(of.mode)} is not possible here; choose another mode.`;
-    else if (busy.length === live.length) why = live.length === 1 ? "Still under profiling." : "All of them are still under profiling.";
+    else if (!targets.length) why = "Select a target.";
+    else if (!live.length) why = targets.length === 1 ? "The target has ended." : "All selected targets have ended.";
+    else if (of && of.of > 0 && of.on === 0) why = `${plain(of.mode)} is not available here; select another mode.`;
+    else if (busy.length === live.length) why = live.length === 1 ? "The target is being profiled." : "All selected targets are being profiled.";
     else why = "";
     tellButton();
   }

@@ -23,7 +23,7 @@ export function liveView({ redraw, held }) {
       mark(freeze, "aria-pressed", frozen);
       hide(newest, !newer);
       tell(newest, newer ? `${count(newer, "newer chunk")}: show` : "");
-      tell(byId("live-words"), frozen ? "Frozen" : newer && waits ? "Held while you look" : "Live");
+      tell(byId("live-words"), frozen ? "Frozen" : newer && waits ? "Paused while you inspect" : "Live");
       return shown;
     },
     end() {

@@ -239,18 +239,18 @@ function close() {
 }
 function showAbout(of) {
   const { group, targets: ids } = where.state, missing = lists.get(scope())?.missing;
-  if (group) about.words("Group run", `${shownRuns().length} runs that were asked for together`);
+  if (group) about.words("Group run", `${shownRuns().length} runs started together`);
   else if (of.length === 1 && ids.length === 1) about.target(of[0]);
-  else if (ids.length === 1) about.words("Not there", profiling === null && !failing ? "…" : prose(missing || "This target is not known any more; choose another one."));
+  else if (ids.length === 1) about.words("Not found", profiling === null && !failing ? "…" : prose(missing || "This target no longer exists; select another one."));
   else if (ids.length) about.several(of);
-  else if (targets.length || profiling === null) about.words("All targets", "Choose one at the left, or several to profile them at the same time.");
-  else about.words("No targets yet", `An agent beside a program lists it here: flightline agent --join ${new URL(".", document.baseURI).href.replace(/\/$/, "")} -p NAME`);
+  else if (targets.length || profiling === null) about.words("All targets", "Select one on the left, or several to profile them at the same time.");
+  else about.words("No targets yet", `To add a program, run an agent on its machine: flightline agent --join ${new URL(".", document.baseURI).href.replace(/\/$/, "")} -p NAME`);
 }
 function emptyWords() {
   const list = lists.get(scope());
   if (!list) return failing ? "" : "…";
   if (where.state.targets.length) return list.missing ? "" : "No runs yet.";
-  return where.state.group ? prose(list.missing || "None of these runs is kept any more.") : "No runs yet.";
+  return where.state.group ? prose(list.missing || "These runs are no longer stored.") : "No runs yet.";
 }
 function showRuns() {
   const runs = shownRuns(), running = runs.filter(({ status }) => status === "RUNNING"), into = byId("history-actions");
@@ -300,7 +300,7 @@ function showTogether(label, range) {
 function showLive(id) {
   const range = live.range(id, Number(where.state.live) * 1000, windows.get(id)?.told);
   if (range) showWindow(id, range, true);
-  else picture.show({ title: "Live", path: null, text: failing ? "" : targets.length && !alwaysOn(where.state) ? "Nothing is recorded of it all the time; flightline agent --continuous does." : "…" });
+  else picture.show({ title: "Live", path: null, text: failing ? "" : targets.length && !alwaysOn(where.state) ? "This target has no continuous profile. To record one, run flightline agent --continuous." : "…" });
 }
 function showPicture() {
   if (!where.state.live) live.end();
@@ -320,7 +320,7 @@ function showPicture() {
   picture.show({
     title: `${nameOf(run)} · ${run.effectiveMode && run.effectiveMode !== run.mode ? `as ${plain(run.effectiveMode)} · ` : ""}${seconds(run.status === "CANCELLED" ? elapsed : run.duration)}`,
     path: there ? paths.view(id, asked) : null,
-    text: run.status === "RUNNING" ? `${elapsed} of ${run.duration} s. The picture is drawn when it ends.` : `${STATUS[run.status] || plain(run.status)}. ${run.message || "There is no recording."}`,
+    text: run.status === "RUNNING" ? `${elapsed} of ${run.duration} s. The flame graph appears when the run ends.` : `${STATUS[run.status] || plain(run.status)}. ${run.message || "There is no recording."}`,
     events: events.map((name, i) => ({ name, words: plain(name) || "off-CPU", pressed: name === at, act: () => where.go({ event: i ? name : "" }, false) })),
     links: fileLinks(run, asked), look: where.state.look, address: (look) => where.link({ look }),
   });
@@ -336,8 +336,8 @@ function showRisen(id, told) {
   mark(byId("risen-open"), "href", where.link({ ...NOTHING, before: refOf(id, before), after: refOf(id, after) }));
 }
 function showState() {
-  const of = failing && (failing.error instanceof Unreachable ? `Cannot reach the service since ${moment(failing.since)} – trying again`
-    : `The service answers with an error since ${moment(failing.since)} – trying again`);
+  const of = failing && (failing.error instanceof Unreachable ? `The service has been unreachable since ${moment(failing.since)} – retrying`
+    : `The service has returned errors since ${moment(failing.since)} – retrying`);
   tell(byId("state"), of || "");
   mark(byId("state"), "title", of ? prose(failing.error.message) : null);
   document.body.classList.toggle("failing", !!failing);
@@ -347,7 +347,7 @@ function render() {
   const of = chosen(), { targets: ids, group } = where.state;
   mark(document.body, "data-pane", group || ids.length && !choosing ? "main" : "side");
   hide(byId("show-chosen"), !ids.length);
-  tell(byId("show-chosen"), `Show ${ids.length} chosen`);
+  tell(byId("show-chosen"), `Show ${ids.length} selected`);
   document.title = of.length === 1 ? `${plain(of[0].name)} – Flightline` : "Flightline";
   showState();
   list.show(targets, ids, where.state);

@@ -2,15 +2,15 @@
 
 /** Mode: description, meaning of its interval, event of its flame graph. */
 export const MODES = {
-  ITIMER: ["CPU time by one timer of the whole process: needs no perf events, so it works in containers too.", "10ms or 99hz of CPU time", "cpu"],
-  CPU: ["CPU time of each thread, with the kernel's part where perf events are permitted; else by timers, and the run says so.", "10ms or 99hz of CPU time", "cpu"],
-  WALL: ["All threads, running or waiting, by the clock on the wall: where time goes that is not CPU time.", "50ms between samples", "wall"],
-  ALLOC: ["Memory that is allocated, by who asked for how many bytes.", "512k bytes between samples", "alloc"],
-  LOCK: ["Waits for locks: who waited how long, and where.", "1ms, the shortest wait", "lock"],
-  IO: ["Reads and writes of files and sockets that took long, with path or peer.", "10ms, the shortest call", "io"],
-  LIVE: ["Memory that was allocated and not freed: what leaks, what grows.", "512k bytes between samples", "live"],
-  THROW: ["C++ exceptions and Rust panics, by where they are thrown.", "", "throw"],
-  OFF_CPU: ["Where threads are without a processor and for how long, as the scheduler saw it: waiting, blocked, not let run.", "1ms, the shortest wait", ""],
+  ITIMER: ["CPU time, sampled by one timer for the process. Needs no perf events, so it also works in containers.", "10ms or 99hz of CPU time", "cpu"],
+  CPU: ["CPU time of each thread, with kernel frames if perf events are permitted. Otherwise uses timers, which the run reports.", "10ms or 99hz of CPU time", "cpu"],
+  WALL: ["Samples all threads, running or waiting, at a fixed wall-clock interval. Shows where time goes besides CPU time.", "50ms between samples", "wall"],
+  ALLOC: ["Allocated memory, by the functions that allocate it.", "512k bytes between samples", "alloc"],
+  LOCK: ["Waits for locks: which thread waited, how long, and where.", "1ms, the shortest wait", "lock"],
+  IO: ["Slow reads and writes of files and sockets, with the path or peer.", "10ms, the shortest call", "io"],
+  LIVE: ["Memory that was allocated and not freed: shows leaks and growth.", "512k bytes between samples", "live"],
+  THROW: ["C++ exceptions and Rust panics, by the place that throws them.", "", "throw"],
+  OFF_CPU: ["Off-CPU time from the scheduler: where threads wait, block or are preempted, and for how long.", "1ms, the shortest wait", ""],
 };
 
 export const FIRST_MODE = "ITIMER";
@@ -48,7 +48,7 @@ export function possible(targets) {
     for (const target of targets) {
       const known = (target.modes || []).find((each) => each.mode === mode);
       if (!known || known.available) on++;
-      else reasons.set(known.reason || "not possible there", (reasons.get(known.reason || "not possible there") || 0) + 1);
+      else reasons.set(known.reason || "not available there", (reasons.get(known.reason || "not available there") || 0) + 1);
     }
     return { mode, on, of: targets.length, reasons: [...reasons.keys()] };
   });

@@ -63,10 +63,10 @@ export function runRow({ link, group, open, placeOf, cancel, remove, sides, comp
   }
   function tellEnd() {
     const running = run.status === "RUNNING";
-    tell(end, running ? (waiting ? "Cancelling…" : "Cancel") : waiting ? "Deleting…" : sure ? "Delete for good?" : "Delete");
+    tell(end, running ? (waiting ? "Cancelling…" : "Cancel") : waiting ? "Deleting…" : sure ? "Delete permanently?" : "Delete");
     mark(end, "aria-busy", waiting);
     mark(end, "class", sure && !running ? "quiet sure" : "quiet");
-    mark(end, "title", running ? "End it now and keep what there is (c)" : sure ? "Press again; Escape keeps it" : null);
+    mark(end, "title", running ? "Stop the run now and keep its recording (c)" : sure ? "Press again; Escape keeps it" : null);
   }
   function tellFiles() {
     const now = JSON.stringify(run.files || []);

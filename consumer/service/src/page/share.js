@@ -7,12 +7,12 @@ export async function share(href, said) {
   try {
     await navigator.clipboard.writeText(href);
     hide(field, true);
-    said("The address is copied.");
+    said("Link copied.");
   } catch {
     hide(field, false);
     field.value = href;
     field.focus();
     field.select();
-    said("The address is marked: copy it with Ctrl-C.");
+    said("The link is selected: copy it with Ctrl-C.");
   }
 }

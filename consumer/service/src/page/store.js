@@ -13,7 +13,7 @@ import { viewer } from "./viewer.js";
 await useLink();
 
 const PATIENCE_MS = 90_000, SETTLED_MS = 250, DAY = 86_400_000;
-const NAMES = { flame: ["Flame graph", ""], top: ["Functions", ""], share: ["Over time", "What share of the samples certain functions had."], diff: ["Compare", "What is different between A and B, in shares of each."] };
+const NAMES = { flame: ["Flame graph", ""], top: ["Functions", ""], share: ["Over time", "The share of samples in certain functions, over time."], diff: ["Compare", "The difference between A and B, by share of samples."] };
 
 // --- State
 let whole = null, parts = { a: null, b: null }, opened = false;
@@ -94,8 +94,8 @@ function render() {
     if (whole) look(which);
   }
   const events = parts.a?.events || [];
-  options(byId("event"), [["", "the best there is, CPU first"], ...events.map(({ value, samples }) => [value ?? "", `${plain(value)} (${samples.toLocaleString("en-US")})`])], draft.event);
-  options(byId("by"), [["", "service"], ["day", "day"], ["event_type", "type of events"], ["thread", "thread"], ...(whole?.labels || []).map((key) => [`label:${key}`, plain(key)])], draft.by);
+  options(byId("event"), [["", "automatic (CPU if recorded)"], ...events.map(({ value, samples }) => [value ?? "", `${plain(value)} (${samples.toLocaleString("en-US")})`])], draft.event);
+  options(byId("by"), [["", "service"], ["day", "day"], ["event_type", "event type"], ["thread", "thread"], ...(whole?.labels || []).map((key) => [`label:${key}`, plain(key)])], draft.by);
   for (const [key, usual] of [["measure", ""], ["every", "3600"], ["min", ""], ["function", ""]]) if (document.activeElement !== byId(key)) byId(key).value = draft[key] || usual;
   byId("lines").checked = draft.lines === "1";
   byId("engine").value = draft.engine || "datafusion";
@@ -115,7 +115,7 @@ byId("stop").addEventListener("click", () => { stop(); tell(byId("told"), "Stopp
 byId("choice").addEventListener("submit", (event) => {
   event.preventDefault();
   if (draft.view === "share" && !draft.function) {
-    tell(byId("ask-words"), "Say which functions.");
+    tell(byId("ask-words"), "Enter a regular expression for the functions.");
     return byId("function").focus();
   }
   tell(byId("ask-words"), "");
@@ -146,11 +146,11 @@ async function run() {
     picture.hide();
     for (const id of ["rows", "as-sql"]) hide(byId(id), true);
     mark(byId("told"), "class", null);
-    return tell(byId("told"), whole?.services.length === 0 ? "The store is empty: flightline store add takes recordings into it." : "Choose samples, then Show.");
+    return tell(byId("told"), whole?.services.length === 0 ? "The store is empty. Add recordings with flightline store add." : "Select samples, then press Show.");
   }
   const mine = running = new AbortController(), more = { signal: mine.signal, patience: PATIENCE_MS };
   mark(byId("told"), "class", null);
-  tell(byId("told"), "Asking the store…");
+  tell(byId("told"), "Querying the store…");
   hide(byId("stop"), false);
   try {
     await sql(state, more);
@@ -209,11 +209,11 @@ byId("copy").addEventListener("click", async () => {
   const selection = getSelection();
   try {
     await navigator.clipboard.writeText(byId("sql").textContent);
-    toast("The SQL is copied.");
+    toast("SQL copied.");
   } catch {
     selection.selectAllChildren(byId("sql"));
     byId("sql").focus();
-    toast("The SQL is marked: copy it with Ctrl-C.");
+    toast("The SQL is selected: copy it with Ctrl-C.");
   }
 });
 

@@ -52,12 +52,12 @@ const iso = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
 export function shareChart(text, room) {
   const wide = Math.max(NARROWEST, Math.min(WIDEST, room));
   const groups = sharesOf(text), drawn = groups.slice(0, LINES), all = groups.flatMap(([, points]) => points);
-  if (!all.length) return [element("p", { textContent: "There is nothing to show." })];
+  if (!all.length) return [element("p", { textContent: "No samples match." })];
   const times = all.map(({ at }) => at), first = times.reduce((a, b) => Math.min(a, b)), last = times.reduce((a, b) => Math.max(a, b));
   const highest = all.reduce((most, { percent }) => Math.max(most, percent), 0), top = [1, 2, 5, 10, 20, 50, 100].find((each) => each >= highest) || 100;
   const x = (at) => LEFT + (wide - LEFT - RIGHT) * (last > first ? (at - first) / (last - first) : 0.5);
   const y = (percent) => TOP + (HIGH - TOP - BOTTOM) * (1 - percent / top);
-  const picture = svg("svg", { class: "chart", viewBox: `0 0 ${wide} ${HIGH}`, role: "img", "aria-label": "Share of the functions over time; the table below has the same" });
+  const picture = svg("svg", { class: "chart", viewBox: `0 0 ${wide} ${HIGH}`, role: "img", "aria-label": "Share of the functions over time; the table below has the same values" });
   for (const part of [0, 0.5, 1]) {
     const at = y(top * part);
     picture.append(svg("line", { class: "grid", x1: LEFT, x2: wide - RIGHT, y1: at, y2: at }), svg("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, `${top * part} %`));
@@ -73,6 +73,6 @@ export function shareChart(text, room) {
   const cells = (kind, texts) => element("tr", {}, ...texts.map((textContent, i) => element(kind, { textContent, className: i < 2 ? "text" : "" })));
   const table = element("table", { className: "shares" }, element("thead", {}, cells("th", ["Begin (UTC)", plain(csv(text)[0]?.[1]), "of the functions", "all", "share"])),
     element("tbody", {}, ...rows.slice(0, MOST_ROWS).map(({ at, name, of, total, percent }) => cells("td", [iso(at), called(name), of.toLocaleString("en-US"), total.toLocaleString("en-US"), `${percent.toFixed(2)} %`]))));
-  const left = [groups.length > LINES && `${groups.length - LINES} more groups are in the table only.`, rows.length > MOST_ROWS && `${rows.length - MOST_ROWS} more rows are not shown.`].filter(Boolean);
+  const left = [groups.length > LINES && `${groups.length - LINES} more groups are only in the table.`, rows.length > MOST_ROWS && `${rows.length - MOST_ROWS} more rows are not shown.`].filter(Boolean);
   return [picture, legend, ...left.length ? [element("p", { textContent: left.join(" ") })] : [], table];
 }

@@ -37,7 +37,7 @@ export function sideForm(into, name, changed) {
   const from = field("from", "From (UTC)", time()), to = field("to", "Until (UTC)", time());
   const labels = element("div", { className: "labels", role: "group", ariaLabel: "Labels" }), lists = new Map();
   into.append(labels);
-  const where = field("where", "Also (a condition in SQL)", element("input", { type: "text", spellcheck: false, autocapitalize: "off", placeholder: "thread LIKE 'worker%'" }), true);
+  const where = field("where", "Additional SQL condition", element("input", { type: "text", spellcheck: false, autocapitalize: "off", placeholder: "thread LIKE 'worker%'" }), true);
   const words = element("p", { className: "side-words" });
   words.setAttribute("role", "status");
   into.append(words);
@@ -74,7 +74,7 @@ export function sideForm(into, name, changed) {
       }
       const row = lists.get(key), is = side.labels[key], chosen = is === undefined ? ANY : is === null ? NONE : `=${is}`;
       const offers = values.map(({ value, samples }) => value === null ? [NONE, `– not set – (${many(samples)})`] : [`=${value}`, `${plain(value) || "– empty –"} (${many(samples)})`]);
-      options(row[1], [[ANY, "any"], ...offers, ...more ? [["…", "others: by a condition", true]] : []], chosen);
+      options(row[1], [[ANY, "any"], ...offers, ...more ? [["…", "others: use a condition", true]] : []], chosen);
       mark(row[1], "class", chosen === ANY ? null : "set");
       rows.push(...row);
     }
@@ -87,13 +87,13 @@ export function sideForm(into, name, changed) {
       [side, offered] = [now, part];
       options(service, [["", "all services"], ...(whole?.services || []).map(({ value, samples }) => [value, `${plain(value)} (${many(samples)})`])], side.service);
       const days = (part || whole)?.days || [], chosen = dayOf(side);
-      options(day, [["", "any time"], ...chosen === "other" ? [["other", "as below"]] : [], ...days.map(({ value, samples }) => [value, `${plain(value)} (${many(samples)})`])], chosen);
+      options(day, [["", "any time"], ...chosen === "other" ? [["other", "custom range"]] : [], ...days.map(({ value, samples }) => [value, `${plain(value)} (${many(samples)})`])], chosen);
       for (const [input, ms] of [[from, side.from], [to, side.to]]) if (document.activeElement !== input && input.value !== atOf(ms) && msOf(input.value) !== ms) input.value = atOf(ms);
       const wrong = side.from !== "" && side.to !== "" && Number(side.from) >= Number(side.to);
       for (const input of [from, to]) mark(input, "aria-invalid", wrong || null);
       if (document.activeElement !== where && where.value.trim() !== side.where) where.value = side.where;
       showLabels();
-      tell(words, wrong ? "The time ends before it begins." : part ? count(part.samples, "sample") + " chosen" : "");
+      tell(words, wrong ? "The end is before the start." : part ? count(part.samples, "sample") + " selected" : "");
     },
     hide: (hidden) => hide(into, hidden),
   };

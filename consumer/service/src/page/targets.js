@@ -41,7 +41,7 @@ export function targetList({ choose, filter, entered }) {
       // The group's heading has its own value; the title has the keys.
       const values = Object.keys(target.labels || {}).filter((key) => `label:${key}` !== by.value).map((key) => plain(target.labels[key]));
       tell(under, [by.value === "host" ? "" : plain(target.host), ...values].filter(Boolean).join(" · "));
-      mark(made, "title", [text, `pid ${target.pid} on ${plain(target.host)}`, gone ? `gone: ${plain(target.gone) || "not heard of any more"}` : "live", ...(rise ? [`CPU time ${timesText(rise.times)} since ${moment(rise.since)}`] : []), ...labels].join("\n"));
+      mark(made, "title", [text, `pid ${target.pid} on ${plain(target.host)}`, gone ? `gone: ${plain(target.gone) || "its agent stopped responding"}` : "live", ...(rise ? [`CPU time ${timesText(rise.times)} since ${moment(rise.since)}`] : []), ...labels].join("\n"));
     };
     made.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); });
     made.addEventListener("click", (event) => {
@@ -53,7 +53,7 @@ export function targetList({ choose, filter, entered }) {
   }
   function head() {
     const title = element("bdi", { className: "title" }), words = element("span", { className: "words" });
-    const whole = element("button", { type: "button", className: "link", textContent: "choose", tabIndex: -1 });
+    const whole = element("button", { type: "button", className: "link", textContent: "select", tabIndex: -1 });
     const made = element("div", { className: "group-head" }, title, words, whole);
     made.setAttribute("role", "presentation");
     let members = [];

@@ -48,7 +48,7 @@ export function versionsForm({ view, compare }) {
     const [a, b] = ["a", "b"].map(range), same = sides.a.value === sides.b.value;
     byId("versions-compare").disabled = same;
     tell(byId("versions-words"), same ? "Choose two values to compare them."
-      : `${named("a")} ${moment(a.from)} – ${moment(a.to)}, ${named("b")} ${moment(b.from)} – ${moment(b.to)}; in shares of each.`);
+      : `${named("a")} ${moment(a.from)} – ${moment(a.to)}, ${named("b")} ${moment(b.from)} – ${moment(b.to)}; by share of samples.`);
   }
   key.addEventListener("change", lay);
   for (const each of [...Object.values(sides), length]) each.addEventListener("change", tellWords);

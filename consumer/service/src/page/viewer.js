@@ -52,7 +52,7 @@ export function viewer({ closed, key, moved }) {
   async function check(mine, path) {
     if (!failed(path)) return;
     try { await ask(path); } catch (error) {
-      if (frame === mine) leave(error instanceof Refusal ? error.message : "The picture did not come; go back and try again.");
+      if (frame === mine) leave(error instanceof Refusal ? error.message : "The flame graph could not be loaded; go back and try again.");
     }
   }
   function leave(text) {

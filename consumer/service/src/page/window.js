@@ -74,17 +74,17 @@ export function windowStrip({ open, compare, sides }) {
   function show() {
     const range = chosen();
     const most = Math.max(0, ...(now.timeline?.rates || []));
-    tell(byId("window-words"), [span(now), seconds((now.to - now.from) / SECOND), most && `up to ${most < 10 ? most.toFixed(1) : Math.round(most)} samples a second`, now.bytes && size(now.bytes)].filter(Boolean).join(" · "));
+    tell(byId("window-words"), [span(now), seconds((now.to - now.from) / SECOND), most && `up to ${most < 10 ? most.toFixed(1) : Math.round(most)} samples per second`, now.bytes && size(now.bytes)].filter(Boolean).join(" · "));
     for (const [field, at] of [[from, range.from], [to, range.to]]) if (!field.hasAttribute("aria-invalid") && document.activeElement !== field && field.value !== clockOf(at)) field.value = clockOf(at);
     const gone = range.from < now.from;
-    tell(byId("window-chosen"), `${seconds((range.to - range.from) / SECOND)}${gone ? range.to <= now.from ? ", not kept any more" : ", its beginning is not kept any more" : ""}`);
+    tell(byId("window-chosen"), `${seconds((range.to - range.from) / SECOND)}${gone ? range.to <= now.from ? ", no longer stored" : ", its beginning is no longer stored" : ""}`);
     for (const [which, button] of Object.entries(buttons)) mark(button, "aria-pressed", sides(target, range).includes(which));
     const key = `${target} ${range.from} ${range.to}`, links = byId("window-links");
     if (links.dataset.of !== key) {
       links.dataset.of = key;
       arrange(links, FORMATS.map(([format, words]) => Object.assign(element("a", { href: paths.windowFile(target, format, range), textContent: words, download: "" }), { title: iso(range.from) })));
     }
-    mark(strip, "aria-label", `Recorded from ${span(now)}; chosen ${span(range)}. Arrow keys move what is chosen, with Shift its end; Enter views it.`);
+    mark(strip, "aria-label", `Recorded from ${span(now)}; selected ${span(range)}. Arrow keys move the selection, with Shift its end; Enter views it.`);
     draw();
   }
 

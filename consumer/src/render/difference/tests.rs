@@ -42,7 +42,7 @@ fn parent_color_reflects_children_and_vanished_paths_have_a_region() {
     assert!(grey(&find(&picture, "same").3));
     // 1390 after, and 50 that existed only before.
     let whole = 1390.0 + 50.0;
-    let (_, left, width, fill) = find(&picture, "paths that only the first profile has");
+    let (_, left, width, fill) = find(&picture, "paths only in the first profile");
     assert!((left - 1390.0 / whole * 100.0).abs() < 1e-3 && (width - 50.0 / whole * 100.0).abs() < 1e-3);
     assert_eq!(fill, REGION);
     let (title, left, _, fill) = find(&picture, "leaf");
@@ -73,7 +73,7 @@ fn display_options_change_colors_and_widths() {
     assert!(find(&first, "fresh").1 > 96.0);
     let normalised = drawn(Scale::Normalized, &DifferenceOptions::default());
     let vanished = 50.0 * 1.39;
-    let width = find(&normalised, "paths that only the first profile has").2;
+    let width = find(&normalised, "paths only in the first profile").2;
     assert!((width - vanished / (1390.0 + vanished) * 100.0).abs() < 1e-2, "{width}");
 }
 

@@ -33,7 +33,7 @@ function boxTexts(name, kind, naming) {
 }
 
 /** Ways of naming boxes, in the order in which a key cycles through them. */
-const NAMINGS = { short: "packages are shortened where there is no room", simple: "class and method", full: "full names" };
+const NAMINGS = { short: "packages are shortened to fit", simple: "class and method", full: "full names" };
 
 /** Packages of the JDK. */
 const JDK = ["java", "javax", "jdk", "sun", "com.sun"];

@@ -65,7 +65,7 @@ const PALETTES = {
     },
     group: (name, kind) => kind === "u" ? "" : isCppOrRust(name, kind) ? "C++ and Rust" : KIND_GROUPS[kind] || "native",
     legend: [["native", "native", "n"], ["C++::name", "C++ and Rust", "n"], ["kernel", "kernel", "k"], ["java", "JIT-compiled", "j"], ["inlined", "inlined", "i"],
-      ["interpreted", "interpreted", "t"], ["java.lang.Object", "class of the object", "c"], ["marker", "no code", "m"]],
+      ["interpreted", "interpreted", "t"], ["java.lang.Object", "class of the object", "c"], ["marker", "not code", "m"]],
   },
   origin: {
     title: "Application, library, JDK",

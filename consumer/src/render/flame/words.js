@@ -36,7 +36,7 @@ function describeMore(tree, frames, unit, box) {
   if (tree.pair) return describeChangeMore(tree, frames, unit, box);
   if (box < 0) return "";
   const label = tree.label[box], own = tree.own[box], parts = [];
-  if (own > 0) parts.push(tree.ends ? `${percentOf(own, tree.whole)} begin here` : `self ${amountIn(unit, own)}, ${percentOf(own, tree.whole)}`);
+  if (own > 0) parts.push(tree.ends ? `${percentOf(own, tree.whole)} start here` : `self ${amountIn(unit, own)}, ${percentOf(own, tree.whole)}`);
   if (frames.modules[label]) parts.push("in " + frames.modules[label]);
   if (KINDS[frames.kinds[label]]) parts.push(KINDS[frames.kinds[label]]);
   return parts.join(" · ");

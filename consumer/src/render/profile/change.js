@@ -122,7 +122,7 @@ class Pair {
 
   /** Entries of the legend: changes and their descriptions. */
   legend() {
-    const most = percentOf(this.most, this.whole), chance = [{ delta: 0 }, "no change, or chance"];
+    const most = percentOf(this.most, this.whole), chance = [{ delta: 0 }, "no change, or noise"];
     return this.most > 0 ? [[{ delta: this.most }, `up to ${most} more`], [{ delta: -this.most }, `up to ${most} less`], chance] : [chance];
   }
 
@@ -163,7 +163,7 @@ function changeText(pair, unit, change) {
   const share = (value) => 100 * value / pair.whole, points = share(delta).toFixed(2);
   const left = unit === "ns" || unit === "bytes" ? amountIn(unit, before) : two.format(before).replace(/\.00$/, "");
   const right = amountIn(unit, after), by = unit === "ns" || unit === "bytes" ? amountIn(unit, Math.abs(delta)) : two.format(Math.abs(delta)).replace(/\.00$/, "");
-  const chance = noise && delta !== 0 ? "; may be chance" : "";
+  const chance = noise && delta !== 0 ? "; may be noise" : "";
   return `${left} → ${right}, ${signed(by, delta)}; ${percentOf(before, pair.whole)} → ${percentOf(after, pair.whole)}, ${signed(points.replace("-", ""), Math.sign(points))} points${chance}`;
 }
 
@@ -172,8 +172,8 @@ function describeChange(tree, frames, unit, box) {
   const { pair } = tree;
   if (box < 0) return `all (${changeText(pair, unit, pair.all())})`;
   const changes = changesOf(tree, box), name = frames.names[tree.label[box]];
-  if (!changes && pair.ratio) return `paths that have ${pair.ratio.over}, but no ${pair.ratio.of} (${percentOf(tree.total[box], pair.whole)} of the ${pair.ratio.over})`;
-  if (!changes) return `paths that only the ${name.includes("before") ? "first" : "second"} profile has (${amountIn(unit, Math.round(tree.total[box]))}, ${percentOf(tree.total[box], pair.whole)})`;
+  if (!changes && pair.ratio) return `paths with ${pair.ratio.over} but no ${pair.ratio.of} (${percentOf(tree.total[box], pair.whole)} of the ${pair.ratio.over})`;
+  if (!changes) return `paths only in the ${name.includes("before") ? "first" : "second"} profile (${amountIn(unit, Math.round(tree.total[box]))}, ${percentOf(tree.total[box], pair.whole)})`;
   return `Function: ${name} (${changeText(pair, unit, changes.total)})`;
 }
 

@@ -15,7 +15,7 @@ function showLatency(into, latency) {
   const figures = [["p50", p50Nanos], ["p99", p99Nanos], ["max", maxNanos]].map(([name, nanos]) => `${name} ${durationOf(nanos)}`);
   into.querySelector("summary span").textContent = figures.join(", ");
   into.querySelector("p").textContent = `${grouped.format(count)} events: min ${durationOf(minNanos)}, mean ${durationOf(meanNanos)}, p90 ${durationOf(p90Nanos)}`
-    + (exact ? "" : "; percentiles are up to 0.8 % too small");
+    + (exact ? "" : "; percentiles may be up to 0.8 % too low");
   const body = into.querySelector("tbody"), most = Math.max(...buckets.map((bucket) => bucket.count));
   body.textContent = "";
   for (const { fromNanos, toNanos, count } of buckets) {

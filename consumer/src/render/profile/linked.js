@@ -64,7 +64,7 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
       if (found) parts.push(`matched ${percentOf(matchedIn(of, found) * scaled, pair.whole)}`);
       if (zoom >= 0) {
         const name = frames.names[of.label[zoom]], weight = of.total[zoom];
-        parts.push(weight > 0 ? `${name} ${percentOf(weight * scaled, pair.whole)}` : `${name} is not in it`);
+        parts.push(weight > 0 ? `${name} ${percentOf(weight * scaled, pair.whole)}` : `${name} is not in this graph`);
       }
     }
     return `${title}: ${parts.join(" · ")}`;

@@ -27,7 +27,7 @@
     ["Callers and callees", () => opened(() => of().graph.tree)(box)], ...transformItems(of().graph.tree.label[box]),
   ]);
   const transformItems = (label) => label >= functions ? [] : [
-    ["Collapse: without its callees", () => transform("collapse")],
+    ["Collapse: hide its callees", () => transform("collapse")],
     ...recurses(label) ? [["Collapse direct recursion", () => transform("recursion")]] : [],
     ["Merge into its callers", () => transform("merge")],
   ];
@@ -114,7 +114,7 @@
     }
     const empty = !(base().all > 0);
     byId("empty").hidden = !empty;
-    byId("empty").textContent = empty ? "No stacks are left. Undo, or remove a filter above." : "";
+    byId("empty").textContent = empty ? "No stack matches. Press Undo or remove a filter above." : "";
     if (inGraph()) showGraph();
     if (view === "three") showThree(colours, naming);
     if (view === "sandwich") showSandwich();
@@ -180,7 +180,7 @@
       others: state.threads.length ? [] : times.lasting.others });
     const { leftOut } = times.lasting;
     byId("chart-note").hidden = !leftOut;
-    byId("chart-note").textContent = leftOut ? `Of events that last the longest are here; ${grouped.format(leftOut)} others are not.` : "";
+    byId("chart-note").textContent = leftOut ? `Only the longest events are shown; ${grouped.format(leftOut)} shorter ones are omitted.` : "";
   }
   function showHeat() {
     const times = timed();
@@ -189,7 +189,7 @@
     if (!state.heat || !times) return;
     const { threads } = state, [ms, count] = SCALES[heat.scale];
     heat.show({ lanes: lanes(), range: state.time, than: state.than, wanted: foundBoxes() });
-    byId("heat-title").textContent = `A column is ${lengthText(ms * count)}, a cell ${lengthText(ms)} of up to ${amountIn("samples", heat.most)}`;
+    byId("heat-title").textContent = `Column: ${lengthText(ms * count)}; cell: ${lengthText(ms)}, up to ${amountIn("samples", heat.most)}`;
     byId("threads").firstElementChild.textContent = threads.length ? `${lanes().length} of ${times.lanes.length} threads` : times.lanes.length === 1 ? "1 thread" : `All ${times.lanes.length} threads`;
     for (const box of byId("thread-list").querySelectorAll("input")) box.checked = threads.includes(box.value);
   }
@@ -280,7 +280,7 @@
     const chip = (into, text, without) => {
       const made = element("button", "chip", text + " ×");
       made.type = "button";
-      made.title = "Take this away";
+      made.title = "Remove this";
       made.addEventListener("click", () => change(without));
       into.append(made);
     };
@@ -332,7 +332,7 @@
     apply();
   }
   function show(view) {
-    if (view === "three" && (ratio || !whole())) return say("There is nothing to compare with: give two profiles to diff, or brush two ranges of the heat map.");
+    if (view === "three" && (ratio || !whole())) return say("There is nothing to compare. Run flightline diff with two profiles, or select two ranges of the heat map.");
     const same = inGraph(view) && inGraph() && (view === "reverse") === (state.view === "reverse");
     const fn = view === "sandwich" && current >= 0 ? handles.of(current) : state.fn;
     change({ view, fn, turned: false, zoom: same ? state.zoom : [] });
@@ -347,7 +347,7 @@
   }
   /** Transforms the tree by the current function. */
   function transform(kind) {
-    if (current < 0 || current >= functions) return say("There is no current function: click a box, or move to one with the arrow keys.");
+    if (current < 0 || current >= functions) return say("No function is selected. Click a box, or move to one with the arrow keys.");
     if (kind === "recursion" && !recurses(current)) return say(`${names[current]} does not call itself directly. Calls through other functions (a → b → a) are not collapsed.`);
     const fn = handles.of(current), part = { transforms: [...state.transforms, { kind, fn }] };
     if (kind === "merge") {
@@ -403,7 +403,7 @@
     change({ ...part, at: null }, how);
   }
   const openHeat = () => {
-    if (!timed()) return say("The page does not hold when samples were taken.");
+    if (!timed()) return say("This page has no timestamps of samples.");
     change({ heat: !state.heat });
     if (state.heat) byId("heat-scroll").focus({ preventScroll: true });
   };

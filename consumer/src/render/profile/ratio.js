@@ -36,7 +36,7 @@ class Ratio extends Pair {
     return [
       [{ before: 1, after: fullest }, `${two.format(all * fullest)} ${name}, or more`],
       [{ before: fullest, after: 1 }, `${two.format(all / fullest)}, or less`],
-      [{ noise: true }, `${two.format(all)} as in all, or so by chance`],
+      [{ noise: true }, `${two.format(all)} average, or not distinguishable from it`],
     ];
   }
 
@@ -49,7 +49,7 @@ class Ratio extends Pair {
       cell: (cell, label) => weighty(cell, title, weight(change(label)), whole),
     });
     const quotient = {
-      key: "delta", title: "Ratio", note: name + "; ~ may be that of all", compare: (a, b) => value(b) - value(a) || a - b,
+      key: "delta", title: "Ratio", note: name + "; ~ not distinguishable from the average", compare: (a, b) => value(b) - value(a) || a - b,
       cell: (cell, label) => {
         const told = change(label);
         cell.append((told.recorded > 0 ? two.format(value(label)) : "–") + (told.noise ? " ~" : ""));

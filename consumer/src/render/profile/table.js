@@ -136,7 +136,7 @@ function changeColumns(frames, pair, unit) {
     return [noise ? 1 : 0, -Math.abs(delta)];
   };
   const delta = {
-    key: "delta", title: "Change", note: "in points of the whole; ~ may be chance",
+    key: "delta", title: "Change", note: "in percentage points of the whole; ~ may be noise",
     compare: (a, b) => size(a)[0] - size(b)[0] || size(a)[1] - size(b)[1] || Math.abs(all.self(b).delta) - Math.abs(all.self(a).delta) || a - b,
     cell: (cell, label) => {
       const of = change(label);

@@ -207,10 +207,10 @@ function spanBars(scroller, model, view) {
   it.describe = (i) => {
     const own = model.spent(i, false), lines = [model.nameOf(i) + (spans.flags[i] & INFERRED ? " (inferred)" : "")];
     lines.push(`from ${duration(spans.start[i])} for ${duration(spans.end[i] - spans.start[i])}` +
-      (spans.flags[i] & UNTIMED ? ", its end was not told" : "") + `; ${spans.id[i]}`);
+      (spans.flags[i] & UNTIMED ? "; its end was not recorded" : "") + `; ${spans.id[i]}`);
     if (spans.flags[i] & INFERRED) lines.push(`seen in ${plural(spans.samples[i], "sample")}`);
     const parts = MEASURES.filter((m) => own[m.key]).map((m) => `${m.name} ${amountOf(m, own[m.key])}`);
-    if (parts.length) lines.push("in it alone: " + parts.join(", "));
+    if (parts.length) lines.push("without child spans: " + parts.join(", "));
     const labels = Object.entries(spans.labels[i] || {});
     if (labels.length) lines.push(labels.map(([key, value]) => `${key}=${value}`).join(", "));
     if (spans.callers[i]) lines.push("called by " + spans.callers[i].join(" ← "));

@@ -16,7 +16,7 @@ function spanDetails(model, view, flame, select) {
     element("h2", i < 0 ? "All spans of the trace" : model.nameOf(i), box);
     if (i >= 0) {
       const inferred = spans.flags[i] & INFERRED;
-      const untimed = spans.flags[i] & UNTIMED ? "; its end was not told: it is drawn as far as it was seen" : "";
+      const untimed = spans.flags[i] & UNTIMED ? "; its end was not recorded, so it is drawn up to its last sample" : "";
       element("p", `${inferred ? "inferred from samples: " : ""}from ${duration(spans.start[i])} for ` +
         duration(spans.end[i] - spans.start[i]) + untimed, box);
     }
@@ -26,7 +26,7 @@ function spanDetails(model, view, flame, select) {
       ? Object.fromEntries(MEASURES.map((m) => [m.key, model.weigh(i, within, m).whole])) : model.spent(i, within);
     const own = sums(i < 0), all = i < 0 || inferred ? null : sums(true);
     const table = element("table", undefined, box), head = element("tr", undefined, table);
-    for (const text of ["", i < 0 ? "in all" : "alone", ...(all ? ["with those within"] : [])]) element("th", text, head).className = text && "number";
+    for (const text of ["", i < 0 ? "total" : "this span", ...(all ? ["with child spans"] : [])]) element("th", text, head).className = text && "number";
     for (const measure of MEASURES) {
       if (!own[measure.key] && !(all && all[measure.key])) continue;
       const row = element("tr", undefined, table);
@@ -46,13 +46,13 @@ function spanDetails(model, view, flame, select) {
       }
     }
     const pairs = [["span", spans.id[i]]];
-    if (model.parent[i] >= 0) pairs.push(["within", model.nameOf(model.parent[i])]);
+    if (model.parent[i] >= 0) pairs.push(["parent span", model.nameOf(model.parent[i])]);
     const lanes = new Set((model.scopesOf.get(i) || []).map((s) => model.scopes.lane[s]));
     if (spans.lane[i] >= 0) lanes.add(spans.lane[i]);
     if (lanes.size) pairs.push([lanes.size > 1 ? "threads" : "thread", [...lanes].map((l) => `${model.lanes[l].name} ${model.lanes[l].id || ""}`).join(", ")]);
     if (spans.callers[i]) pairs.push(["called by", spans.callers[i].join(" ← ")]);
     pairs.push(...Object.entries(spans.labels[i] || {}));
-    element("h3", "Known of it", box);
+    element("h3", "Attributes", box);
     const list = element("table", undefined, box);
     for (const [key, value] of pairs) {
       const row = element("tr", undefined, list);
@@ -60,7 +60,7 @@ function spanDetails(model, view, flame, select) {
       element("td", value, row);
     }
     if (model.parent[i] >= 0) {
-      const button = element("button", "Select the span around it", box);
+      const button = element("button", "Select the parent span", box);
       button.type = "button";
       button.addEventListener("click", () => select(model.parent[i]));
     }
@@ -82,8 +82,8 @@ function spanDetails(model, view, flame, select) {
     byId("scroller").hidden = nothing;
     if (nothing) {
       const others = MEASURES.filter((m) => model.weigh(view.selected, view.within || view.selected < 0, m).whole > 0);
-      byId("nothing").textContent = `No samples of ${view.measure.name} in ${view.selected < 0 ? "this trace" : "this span alone"}. ` +
-        (others.length ? `There are of ${others.map((m) => m.name).join(", ")}.` : view.within || view.selected < 0 ? "" : "Those of the spans within it can be added above.");
+      byId("nothing").textContent = `No samples of ${view.measure.name} in ${view.selected < 0 ? "this trace" : "this span without its child spans"}. ` +
+        (others.length ? `There are samples of ${others.map((m) => m.name).join(", ")}.` : view.within || view.selected < 0 ? "" : "Select “including child spans” above to add theirs.");
     }
     byId("reset").hidden = true;
     flame.load(model.frames, new CallTree(model.callsOf(own), whole), view.measure.unit);

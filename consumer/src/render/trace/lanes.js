@@ -119,7 +119,7 @@ function threadLanes(scroller, model, view) {
   it.spanAt = (box) => (box.scope !== undefined ? scopes.span[box.scope] : samples.span[box.sample]);
   it.describe = (box) => {
     if (box.scope !== undefined) {
-      const s = box.scope, other = scopes.span[s] < 0 ? " (of another trace or left out)" : "";
+      const s = box.scope, other = scopes.span[s] < 0 ? " (in another trace, or omitted)" : "";
       return `${model.scopeName(s)}${other}\nactive on ${lanes[scopes.lane[s]].name} from ${duration(scopes.start[s])} for ` +
         duration(scopes.end[s] - scopes.start[s]) + (scopes.open[s] ? ", still open" : "");
     }

@@ -273,7 +273,7 @@
   });
   const left = Object.entries(about.leftOut).filter(([, number]) => number > 0).map(([what, number]) => `${number} ${what}`);
   byId("subtitle").textContent = `${about.began}, ${duration(model.lasts)}: ${plural(count, "span")}, ${plural(model.lanes.length, "thread")}, ` +
-    plural(model.spent(-1).samples, "sample") + (left.length ? `; left out, as there are too many: ${left.join(", ")}` : "");
+    plural(model.spent(-1).samples, "sample") + (left.length ? `; omitted to limit the size: ${left.join(", ")}` : "");
 
   // --- Layout: as much room as the content needs, up to a part of the window.
   function divide() {

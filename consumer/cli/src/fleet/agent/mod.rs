@@ -48,9 +48,9 @@ use service_link::ServiceLink;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline agent --join http://127.0.0.1:7070 -- ./server            start a program; all modes are available
-  flightline agent --join http://127.0.0.1:7070 -p redis-server        a running program: CPU and off-CPU time
-  flightline agent --continuous -p nginx                               also record continuously, at 19 Hz
+  flightline agent --join http://127.0.0.1:7070 -- ./server       a new program
+  flightline agent --join http://127.0.0.1:7070 -p redis-server   a running program
+  flightline agent --continuous -p nginx                          also record continuously
   flightline agent --join https://prof:7070 --token-file token --label zone=eu-1 -- ./server
   LD_PRELOAD=libflightline.so FLIGHTLINE_JOIN=http://127.0.0.1:7070 ./server   the program starts an agent
 
@@ -141,8 +141,7 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
             let refusal = error.downcast_ref::<Error>();
             std::process::ExitCode::from(match refusal {
                 Some(Error::Program(refusal)) => refusal.exit_code(),
-                Some(error) if error.is_usage() => 2,
-                _ => 1,
+                _ => crate::usage_error::status(&error),
             })
         }
     }

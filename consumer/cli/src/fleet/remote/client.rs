@@ -14,6 +14,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, AsSendBody, Body, SendBody};
 
 use crate::fleet::serve::token;
+use crate::usage_error::bail_usage;
 
 /// Maximum size of an answer; fits lists of thousands of targets.
 const LONGEST_ANSWER: u64 = 64 << 20;
@@ -58,7 +59,7 @@ impl Client {
         let token_file = token_file.map(Path::to_owned).or_else(|| token::find_for(base));
         let token = Mutex::new(token_file.as_deref().map(token::read).transpose()?);
         if !base.starts_with("http://") && !base.starts_with("https://") {
-            bail!("{base} is not the address of a service; give http://HOST:PORT or https://HOST:PORT");
+            bail_usage!("{base} is not the address of a service; give http://HOST:PORT or https://HOST:PORT");
         }
         // Do not follow redirects, so that the token is sent to the named service only.
         let config = Agent::config_builder()

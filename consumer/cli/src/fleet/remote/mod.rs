@@ -17,11 +17,12 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::diagnostics::{self, Progress};
 use crate::output;
+use crate::usage_error::bail_usage;
 use client::Client;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline remote targets                                          list the processes that can be profiled
+  flightline remote targets                               list the processes to profile
   flightline remote profile redis-server --duration 30s -o redis.html wait, and write the flame graph
   flightline remote profile cart-1 cart-2 --mode wall --duration 60  several targets
   flightline remote runs redis-server; flightline remote cancel RUN; flightline remote delete RUN
@@ -209,7 +210,7 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
         Action::Get(get) => {
             let format = get.format.or_else(|| get.output.as_ref().and_then(|path| by_name(path)));
             let Some(format) = format else {
-                bail!("give --format: html, jfr, folded, pprof or otlp");
+                bail_usage!("give --format: html, jfr, folded, pprof or otlp");
             };
             let output = get.output.clone().unwrap_or_else(|| PathBuf::from("-"));
             fetch(&client, &get.run, format, get.event.as_deref(), &output, get.force)
@@ -251,14 +252,14 @@ impl RemoteArgs {
 
 fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Outcome> {
     if asked.targets.len() > 1 && asked.output.is_some() {
-        bail!("-o applies to one target; for several targets, use `flightline remote get`");
+        bail_usage!("-o applies to one target; for several targets, use `flightline remote get`");
     }
     if let Some(output) = asked.output.as_ref().filter(|output| !asked.force && output::is_recording(output))
     {
         output::refuse_existing(output)?;
     }
     if asked.duration.subsec_nanos() != 0 || asked.duration.is_zero() {
-        bail!("--duration is in whole seconds");
+        bail_usage!("--duration is in whole seconds");
     }
     let named =
         asked.targets.iter().map(|target| Ok(meant(client, target)?.id)).collect::<Result<Vec<_>>>()?;
@@ -281,7 +282,7 @@ fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Ou
     match (&asked.output, &runs[..]) {
         (Some(output), [run]) if !run.files.is_empty() => {
             let Some(format) = by_name(output) else {
-                bail!(
+                bail_usage!(
                     "cannot determine the format from the name {}; use .html, .jfr, .folded, .pb.gz or .otlp",
                     output.display()
                 );
@@ -394,7 +395,7 @@ fn word(text: &str) -> Result<&str> {
     if !text.is_empty() && text.chars().all(plain) {
         return Ok(text);
     }
-    bail!("{} is neither the id of a run or target nor the name of an event", diagnostics::plain(text))
+    bail_usage!("{} is neither the id of a run or target nor the name of an event", diagnostics::plain(text))
 }
 
 fn mode(text: &str) -> Result<Mode, String> {

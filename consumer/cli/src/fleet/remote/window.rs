@@ -13,6 +13,7 @@ use super::{Format, RemoteArgs, by_name, meant, save, word};
 use crate::Outcome;
 use crate::args::time_range::RangeArgs;
 use crate::diagnostics::{bytes, plain};
+use crate::usage_error::bail_usage;
 
 #[derive(Debug, Args)]
 pub struct WindowArgs {
@@ -54,7 +55,7 @@ pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Out
     let format = asked.format.or_else(|| asked.output.as_ref().and_then(|path| by_name(path)));
     let Some(format) = format else {
         if asked.output.is_some() {
-            bail!("give --format: html, jfr, folded, pprof or otlp");
+            bail_usage!("give --format: html, jfr, folded, pprof or otlp");
         }
         let targets = if let WindowOwner::Labelled(_, count) = owner { count } else { 1 };
         let summary = WindowSummary { of: &asked.of, targets, bounds };
@@ -79,7 +80,10 @@ pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Out
 pub fn side(client: &Client, text: &str) -> Result<String> {
     let Some((of, times)) = text.rsplit_once('@') else { return Ok(format!("run:{}", word(text)?)) };
     let Some((from, to)) = times.split_once("..") else {
-        bail!("{} has no interval; give TARGET@FROM..TO, such as cart@-5m.. or version=1.2@..", plain(text));
+        bail_usage!(
+            "{} has no interval; give TARGET@FROM..TO, such as cart@-5m.. or version=1.2@..",
+            plain(text)
+        );
     };
     let bound = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
     let (owner, bounds) = find(client, of)?;

@@ -39,7 +39,7 @@ impl Address {
     /// # Errors
     /// No number after `fd:`, no path after `unix:`, no host and port after `tcp:`.
     pub fn parse(text: &Path, standard: RawFd) -> Result<Address, Error> {
-        let wrong = |problem: &str| Error::Unavailable {
+        let wrong = |problem: &str| Error::Setting {
             name: "output",
             problem: format!("{}: {problem}", text.display()),
         };

@@ -187,7 +187,7 @@ impl Tcp {
     /// available.
     pub fn open(address: &str, token: Option<Token>, anywhere: bool) -> Result<Tcp, Error> {
         let name = format!("tcp:{address}");
-        let wrong = |problem: String| Error::Unavailable { name: "output", problem };
+        let wrong = |problem: String| Error::Setting { name: "output", problem };
         let failed = |e: io::Error| Error::io("listen at", Path::new(&name), e);
         let Some(token) = token else {
             let how = "TCP streams need a token, which clients send as their first line; give \
