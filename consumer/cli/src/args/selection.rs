@@ -39,7 +39,7 @@ pub struct SelectArgs {
     /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded
     /// (page-faults), or the name of a type; repeatable [default: CPU samples, else wall-clock samples, else
     /// the most frequent]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,
     /// Weigh samples by time or bytes instead of counting them
     #[arg(long)]
@@ -59,7 +59,7 @@ pub struct SelectArgs {
     #[arg(help_heading = help::FRAMES)]
     pub virtual_threads: bool,
     /// Add the process as the root frame
-    #[arg(short, long)]
+    #[arg(long)]
     #[arg(help_heading = help::FRAMES)]
     pub process: bool,
     /// Add the process's title at the time of the sample as the root frame, such as `postgres: bench [local]
@@ -132,7 +132,7 @@ impl SelectArgs {
     pub fn is_filtered(&self) -> bool {
         let samples = &self.samples;
         let names =
-            samples.only_thread.is_some() || samples.only_process.is_some() || samples.state.is_some();
+            samples.only_thread.is_some() || samples.only_process.is_some() || samples.only_state.is_some();
         let times = !samples.range.is_everything();
         let frames = !samples.include.is_empty() || !samples.exclude.is_empty() || self.focus.is_some();
         names || times || frames || !self.spans.is_empty() || !self.labels.is_empty()
@@ -161,7 +161,7 @@ pub struct SampleArgs {
     /// Keep samples in a thread state that matches
     #[arg(long, value_name = "REGEX")]
     #[arg(help_heading = help::FILTERS)]
-    pub state: Option<Regex>,
+    pub only_state: Option<Regex>,
     #[command(flatten)]
     pub range: RangeArgs,
 }
@@ -174,7 +174,7 @@ impl SampleArgs {
             exclude: self.exclude.clone(),
             thread: self.only_thread.clone(),
             process: self.only_process.clone(),
-            state: self.state.clone(),
+            state: self.only_state.clone(),
         }
     }
 }

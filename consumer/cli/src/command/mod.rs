@@ -25,7 +25,7 @@ Examples:
   flightline fold run.jfr | grep parse            folded stacks as text
   flightline annotate parse run.jfr               source lines of a function with their samples
   flightline summary run.jfr                      duration, events, top functions, losses
-  flightline print run.jfr --events ExecutionSample --json
+  flightline print run.jfr --event ExecutionSample --json
   flightline view hot-methods run.jfr             one of many predefined tables
 
 Exit status: 0 for success; 1 for an error, or if the recording could only be read in part; 2 for wrong \

@@ -65,6 +65,11 @@ pub struct OffCpuArgs {
     /// Omit waits longer than this
     #[arg(short = 'M', long = "max", value_name = "TIME", value_parser = time_range::micros)]
     most: Option<Duration>,
+    /// Select thread states: letters such as S,D, a mask as in bcc (2), blocked, or all [default: blocked: all
+    /// except R]
+    #[arg(long, value_name = "STATES")]
+    #[arg(help_heading = help::FILTERS)]
+    state: Option<States>,
     /// Show only user-space frames
     #[arg(short = 'U', long)]
     #[arg(help_heading = help::FRAMES)]
@@ -137,11 +142,7 @@ enum Format {
 pub fn arg(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "inputs" => arg.help("Recordings or repositories; `-` is standard input"),
-        // State names of the scheduler instead of an expression.
-        "state" => arg.value_name("STATES").help(
-            "Select thread states: letters such as S,D, a mask as in bcc (2), blocked, or all [default: blocked: all except R]",
-        ),
-        "events" | "total" | "process_title" => arg.hide(true),
+        "events" | "total" | "process_title" | "only_state" => arg.hide(true),
         _ => arg,
     }
 }
@@ -156,6 +157,9 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     if !select.events.is_empty() {
         bail!("--event does not apply to off-CPU time; select with -I, --span, --only-thread or --from");
     }
+    if select.samples.only_state.is_some() {
+        bail!("--only-state does not apply to off-CPU time; use --state");
+    }
     if select.process_title {
         bail!("--process-title does not apply to off-CPU time; use --process");
     }
@@ -169,7 +173,7 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     }
     let Read { tree, latency, seen, all, outcome } = read(args, graph)?;
     warnings(&seen, graph).iter().for_each(diagnostics::warning);
-    notes(&seen, graph, select.samples.state.is_none()).iter().for_each(diagnostics::note);
+    notes(&seen, graph, args.state.is_none()).iter().for_each(diagnostics::note);
     if tree.total == 0 {
         bail!("no wait passes the filters; see --state, --min, --only-thread, --span, -I and -X");
     }
@@ -265,8 +269,8 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let [from, to] = timeline::range(inputs, select)?;
     let mut options = Options::new(graph);
-    if let Some(state) = &select.samples.state {
-        options.states = state.as_str().parse::<States>()?;
+    if let Some(states) = &args.state {
+        options.states = *states;
     }
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     options.least = args.least.map_or(0, nanos);
@@ -309,7 +313,6 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     let all = model.samples.values().chain([&seen.elsewhere]);
     let all = all.map(|weight| if args.count { weight.count } else { weight.value }).sum();
     let mut chosen = select.clone();
-    chosen.samples.state = None;
     chosen.total = !args.count;
     let tree = match model.samples.is_empty() {
         true => Tree { labels: Vec::new(), nodes: Vec::new(), total: 0, unit: String::new() },

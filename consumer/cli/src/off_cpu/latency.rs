@@ -40,7 +40,7 @@ pub struct LatencyArgs {
     inputs: Vec<PathBuf>,
     /// Event type: io, block, lock, trace, OffCpu, or the name of any type with a stack and a duration;
     /// repeatable [default: all of these]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
     /// Print JSON, with exact nanoseconds
     #[arg(long)]
@@ -130,7 +130,8 @@ impl Taker for Reading {
 fn empty_message(args: &LatencyArgs) -> String {
     let inputs = all_shown(&args.inputs);
     let samples = &args.samples;
-    let names = samples.only_thread.is_some() || samples.only_process.is_some() || samples.state.is_some();
+    let names =
+        samples.only_thread.is_some() || samples.only_process.is_some() || samples.only_state.is_some();
     let filtered = names || !samples.include.is_empty() || !samples.exclude.is_empty();
     if filtered || !samples.range.is_everything() {
         return format!("no selected event in {inputs} has a duration");

@@ -66,7 +66,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     send: Option<Target>,
     /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
     /// Traces: also infer spans from samples; spans of the program that would be their children are linked
     #[arg(long)]
