@@ -16,6 +16,7 @@ use crate::args::dump_policy::PolicyArgs;
 use crate::args::help;
 use crate::args::schedule::ScheduleArgs;
 use crate::args::stream::StreamArgs;
+use crate::args::values;
 
 /// Output if neither `-o` nor `--flame` is given.
 pub const DEFAULT_OUTPUT: &str = "flightline.jfr";
@@ -47,7 +48,7 @@ pub struct SamplingArgs {
     live_interval: Duration,
     /// If a signal such as SIGSEGV or SIGABRT kills a program, record the signal and a last sample of every
     /// thread [default: on with --repository, else off]
-    #[arg(long, value_name = "on|off", value_parser = on_or_off, help_heading = help::EVENTS)]
+    #[arg(long, value_name = "on|off", value_parser = values::on_or_off, help_heading = help::EVENTS)]
     fatal_signals: Option<bool>,
     /// Record only these threads: ids, such as 17,20-30, or a regular expression for the name; repeatable.
     /// Names are read once per second
@@ -224,14 +225,6 @@ impl SamplingArgs {
             settings.output.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
         settings.check()?;
         Ok(settings)
-    }
-}
-
-fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("give on or off".to_owned()),
     }
 }
 

@@ -10,6 +10,7 @@ use regex::Regex;
 
 use crate::args::help;
 use crate::args::time_range::RangeArgs;
+use crate::args::values;
 
 /// Inputs and selection of stacks.
 #[derive(Clone, Debug, Args)]
@@ -118,7 +119,7 @@ pub struct SelectArgs {
     pub spans: Vec<String>,
     /// Keep samples in spans with this label and their descendants, or pprof samples with this label (numbers
     /// in decimal); repeatable, then all labels must match
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = values::label)]
     #[arg(help_heading = help::FILTERS)]
     pub labels: Vec<(String, String)>,
     /// Number of threads for a recording of several chunks [default: one per 16 MB, at most 4 and at most the
@@ -222,13 +223,4 @@ pub fn counters(text: &str) -> Result<Counters, String> {
     let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
     let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
     counters.ok_or_else(|| "give the names of two counters, such as cycles,instructions".into())
-}
-
-/// Parses `KEY=VALUE`.
-///
-/// # Errors
-/// Returns an error if there is no key or no `=`.
-pub fn label(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
 }

@@ -4,27 +4,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::{Arg, Args, ValueEnum, ValueHint};
 use flightline_consumer::fold;
 use flightline_consumer::folded;
+use flightline_consumer::format::{percent, seconds};
 use flightline_consumer::latency::Summary;
 use flightline_consumer::live::{self, Feed, Item};
-use flightline_consumer::off_cpu::{DEPTH, Drawn, Graph, OfSpans, OffCpu, Options, Seen, States, Told};
+use flightline_consumer::off_cpu::{Drawn, Graph, OfSpans, OffCpu, Options, Seen, Told};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::svg::Colors;
 use flightline_consumer::render::{html, svg};
+use flightline_consumer::spans::Counts;
 use flightline_consumer::spans::report::{By, Filter};
-use flightline_consumer::spans::{Counts, TraceId};
 use flightline_consumer::tree::Tree;
 
 use crate::Outcome;
-use crate::args::appearance::SvgArgs;
-use crate::args::selection::{SelectArgs, StackArgs};
-use crate::args::{help, time_range};
+use crate::args::selection::SelectArgs;
 use crate::diagnostics::{self, all_shown};
 use crate::input::event_reader::{self, Taker};
 use crate::input::profile::{self, For};
 use crate::input::{repository, timeline};
+use crate::off_cpu::options::{Format, GraphArgs};
 use crate::output::{self, png};
 use crate::spans;
 
@@ -47,108 +46,8 @@ Text has the format of bcc's offcputime, wakeuptime and offwaketime, in whole µ
 of threads add up: ten threads that wait for one second waited for ten seconds (one second with \
 --per-thread).";
 
-/// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
-#[derive(Debug, Args)]
-pub struct OffCpuArgs {
-    /// The inputs and their selection.
-    #[command(flatten)]
-    stacks: StackArgs,
-    /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
-    output: PathBuf,
-    /// folded, html, svg or png [default: by the output's extension, else folded]
-    #[arg(long, value_enum, display_order = 2)]
-    format: Option<Format>,
-    /// Omit waits shorter than this: 500us, 1ms; without a unit µs
-    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = time_range::micros)]
-    least: Option<Duration>,
-    /// Omit waits longer than this
-    #[arg(short = 'M', long = "max", value_name = "TIME", value_parser = time_range::micros)]
-    most: Option<Duration>,
-    /// Select thread states: letters such as S,D, a mask as in bcc (2), blocked, or all [default: blocked: all
-    /// except R]
-    #[arg(long, value_name = "STATES")]
-    #[arg(help_heading = help::FILTERS)]
-    state: Option<States>,
-    /// Show only user-space frames
-    #[arg(short = 'U', long)]
-    #[arg(help_heading = help::FRAMES)]
-    user_only: bool,
-    /// Show only kernel frames
-    #[arg(short = 'K', long, conflicts_with = "user_only")]
-    #[arg(help_heading = help::FRAMES)]
-    kernel_only: bool,
-    /// Put a frame `-` between user-space and kernel frames
-    #[arg(short, long)]
-    #[arg(help_heading = help::FRAMES)]
-    delimited: bool,
-    /// Show waits for a CPU instead: after a wake-up or a preemption
-    #[arg(long)]
-    run_queue: bool,
-    /// Omit idle threads: those that wait in poll, epoll, select, accept, sleep, wait, and idle kernel
-    /// threads
-    #[arg(long)]
-    hide_idle: bool,
-    /// offcpu, threadtime: also draw waits that had not ended when the recording did, with their duration
-    /// until then
-    #[arg(long)]
-    #[arg(help_heading = help::ADVANCED)]
-    open: bool,
-    /// Divide waits by the number of threads with the same name and process
-    #[arg(long)]
-    #[arg(help_heading = help::ADVANCED)]
-    per_thread: bool,
-    /// Weigh by number of waits instead of time
-    #[arg(long)]
-    count: bool,
-    /// Put stacks on top of the tracing span that was active, split where it changes: by its name, its
-    /// endpoint (the outermost span of the process), its trace, or the value of a label
-    #[arg(long, value_name = "span|endpoint|trace|label=KEY", value_parser = spans::by)]
-    by: Option<By>,
-    /// Keep only waits in spans of this trace
-    #[arg(long, value_name = "ID")]
-    #[arg(help_heading = help::FILTERS)]
-    trace: Option<TraceId>,
-    /// chain: number of wakers on top of each other
-    #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
-    depth: u8,
-    /// threadtime: put the thread's state at the leaves instead of at the roots
-    #[arg(long)]
-    #[arg(help_heading = help::FRAMES)]
-    at_leaves: bool,
-    /// Text: use nanoseconds
-    #[arg(long)]
-    #[arg(help_heading = help::ADVANCED)]
-    ns: bool,
-    /// Appearance.
-    #[command(flatten)]
-    picture: SvgArgs,
-}
-
-/// Output formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Folded stacks
-    Folded,
-    /// One self-contained page
-    Html,
-    /// An image with script
-    Svg,
-    /// The same as pixels, rendered by Chromium
-    Png,
-}
-
-/// Adapts the common arguments; hides those that do not apply to off-CPU time.
-pub fn arg(arg: Arg) -> Arg {
-    match arg.get_id().as_str() {
-        "inputs" => arg.help("Recordings or repositories; `-` is standard input"),
-        "events" | "total" | "process_title" | "only_state" => arg.hide(true),
-        _ => arg,
-    }
-}
-
 /// Draws or writes a graph.
-pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
+pub fn run(args: &GraphArgs, graph: Graph) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
     if args.run_queue && graph != Graph::OffCpu {
@@ -245,10 +144,10 @@ impl SelectedShare {
     }
 
     fn share(&self) -> String {
-        format!("{:.1} %", 100.0 * self.kept as f64 / self.of.max(1) as f64)
+        percent(self.kept, self.of)
     }
 
-    fn fraction(&self, args: &OffCpuArgs) -> String {
+    fn fraction(&self, args: &GraphArgs) -> String {
         match args.count {
             true => format!("{} of {} times", self.kept, self.of),
             false => format!("{} of {}", seconds(self.kept), seconds(self.of)),
@@ -256,7 +155,7 @@ impl SelectedShare {
     }
 }
 
-impl OffCpuArgs {
+impl GraphArgs {
     /// Returns the span options, if any are set.
     fn span_options(&self) -> Option<OfSpans> {
         let SelectArgs { spans, labels, .. } = &self.stacks.select;
@@ -265,7 +164,7 @@ impl OffCpuArgs {
     }
 }
 
-fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
+fn read(args: &GraphArgs, graph: Graph) -> Result<Read> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let [from, to] = timeline::range(inputs, select)?;
     let mut options = Options::new(graph);
@@ -290,15 +189,8 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
         lasting: of_spans.is_some(),
         ..live::Options::default()
     };
-    let mut outcome = Outcome::Whole;
-    for path in &repository::expand(inputs, select.samples.range.last)? {
-        match event_reader::read_file(path, &wanted, &mut off_cpu) {
-            Ok(Outcome::Whole) => {}
-            Ok(other) => outcome = other,
-            Err(_) if repository::rolled_away(path, inputs) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let paths = repository::expand(inputs, select.samples.range.last)?;
+    let outcome = event_reader::read_files(&paths, inputs, &wanted, &mut off_cpu)?;
     let Drawn { model, seen, spans, latency } = off_cpu.finish();
     if seen.intervals == 0 && seen.open_drawn == 0 {
         bail!(
@@ -427,11 +319,7 @@ fn without_waker(unknown: u64, known: u64, lost: u64) -> String {
     format!("{unknown} of {} sleeps have no known waker: {why}", unknown.saturating_add(known))
 }
 
-fn seconds(nanos: u64) -> String {
-    format!("{:.3} s", nanos as f64 / 1e9)
-}
-
-fn subtitle(kept: &SelectedShare, seen: &Seen, args: &OffCpuArgs) -> String {
+fn subtitle(kept: &SelectedShare, seen: &Seen, args: &GraphArgs) -> String {
     let part = match kept.is_part() {
         true => format!(", {} of all: {}", kept.share(), kept.fraction(args)),
         false => String::new(),
@@ -446,7 +334,7 @@ fn subtitle(kept: &SelectedShare, seen: &Seen, args: &OffCpuArgs) -> String {
     format!("{time} of {} {threads} in {window}{each}{part}{lost}", seen.threads)
 }
 
-fn by_text(args: &OffCpuArgs) -> String {
+fn by_text(args: &GraphArgs) -> String {
     match &args.by {
         None => String::new(),
         Some(By::Name) => " by span".into(),
