@@ -39,7 +39,7 @@ def variants(what, library):
         "switches": [("flightline, defaults", record("cpu"), {}), ("flightline --engine perf", record("cpu", engine="perf"), {}),
                      ("flightline --engine timer", record("cpu", engine="timer"), {})],
         "idle": [("flightline -e wall@10ms", record("wall@10ms"), {}), ("flightline -e cpu,wall@10ms", record("cpu,wall@10ms"), {})],
-        "start": [cpu, ("flightline --all", [str(FLIGHTLINE), "record", "--quiet", "--all", "-o", str(WORK / "engines.jfr"), "--"], {})],
+        "start": [cpu, ("flightline --all-events", [str(FLIGHTLINE), "record", "--quiet", "--all-events", "-o", str(WORK / "engines.jfr"), "--"], {})],
     }[what]
     theirs = {
         "allocs": ["nativemem=512k", "nativemem=512k,nofree"],

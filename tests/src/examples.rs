@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::run::run;
 use crate::documents::{links, root};
+use crate::run::run;
 use crate::victim;
 
 /// The folder of the user's guide, relative to the project's root.

@@ -224,7 +224,7 @@ fn several_processes_are_dumped_together_or_separately() {
     // `tail` follows the children too.
     let followed = folder.path().join("followed");
     let mut tail = Command::new(victim::flightline());
-    tail.args(["tail", "-p", &parent_id, "--all", "--ndjson", "--events", "ExecutionSample"]);
+    tail.args(["tail", "-p", &parent_id, "--from-start", "--ndjson", "--events", "ExecutionSample"]);
     let mut tail = spawn(tail.stdout(fs::File::create(&followed).unwrap()));
     until(LIMIT, "samples of both processes", || {
         let text = fs::read_to_string(&followed).unwrap();

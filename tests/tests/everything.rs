@@ -27,7 +27,7 @@ fn perf() -> bool {
 
 fn record() -> Option<Recorded> {
     let program = victim::cpp("everything", &["-O1", "-pthread"])?;
-    let mut record = Record::new().option("--all");
+    let mut record = Record::new().option("--all-events");
     if perf() {
         record = record.option("-e").option(EVENTS);
     }
@@ -113,7 +113,7 @@ fn jdk_reads_every_event_from_every_engine() {
 fn pipe_reader_receives_events_from_every_engine() {
     let _place = beside();
     let Some(program) = victim::cpp("everything", &["-O1", "-pthread"]) else { return };
-    let record = Record::new().option("--all").option("--flush").option("100ms").output("-");
+    let record = Record::new().option("--all-events").option("--flush").option("100ms").output("-");
     let mut command = record.command(program, &[]);
     let done = run(command.stdout(Stdio::piped()), Duration::from_secs(120)).expect_success("everything");
     let mut feed = Feed::new(Options::default());

@@ -141,7 +141,7 @@ fn both_jdks_and_tail_follow_repository_and_commands_agree() {
     followers.extend(streams(&root, "root"));
     let tail = Follower::tail(&[
         folder.to_str().unwrap(),
-        "--all",
+        "--from-start",
         "--ndjson",
         "--events",
         "ExecutionSample",
@@ -217,8 +217,13 @@ fn streams_continue_after_pause_and_removed_chunks() {
     let recorder = Recorder::start(work.path(), "10s", &["--max-size", "1M"]);
     let folder = recorder.folder.clone();
     let followers = streams(&folder, "folder");
-    let tail =
-        Follower::tail(&[folder.to_str().unwrap(), "--all", "--ndjson", "--events", "ExecutionSample"]);
+    let tail = Follower::tail(&[
+        folder.to_str().unwrap(),
+        "--from-start",
+        "--ndjson",
+        "--events",
+        "ExecutionSample",
+    ]);
     let before = until(LIMIT, "a second chunk", || {
         let now = chunks(&folder);
         (now.len() > 1 && now.last()?.metadata().ok()?.len() > 68).then_some(now)
@@ -316,8 +321,13 @@ fn tail_prints_recovered_data_from_killed_recorder() {
     let work = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(work.path(), "1s", &[]);
     let folder = recorder.folder.clone();
-    let tail =
-        Follower::tail(&[folder.to_str().unwrap(), "--all", "--ndjson", "--events", "ExecutionSample"]);
+    let tail = Follower::tail(&[
+        folder.to_str().unwrap(),
+        "--from-start",
+        "--ndjson",
+        "--events",
+        "ExecutionSample",
+    ]);
     tail.until("an event", |line| line.contains("ExecutionSample"));
     signal(recorder.drain.0.id(), libc::SIGKILL);
     signal(recorder.pid, libc::SIGKILL);
@@ -352,7 +362,7 @@ fn tail_merges_processes_in_time_order() {
     let truth: usize = folders.iter().map(|folder| samples(&chunks(folder)).len()).sum();
     let tail = Follower::tail(&[
         root.to_str().unwrap(),
-        "--all",
+        "--from-start",
         "--events",
         "ExecutionSample",
         "--stack-depth",

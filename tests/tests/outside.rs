@@ -544,7 +544,7 @@ fn attach_errors_name_process_or_engine() {
     assert_eq!(finished.code(), 1);
     assert!(finished.stderr.contains("not found"), "{}", finished.stderr);
     let own = std::process::id().to_string();
-    // An engine that cannot record the process is an error, alone or with others; `--all` leaves it out.
+    // An engine that cannot record the process is an error, alone or with others; `--all-events` leaves it out.
     for engines in ["alloc", "cpu,lock", "cpu,throw"] {
         let (finished, path) = attach(&own, folder.path(), &["-e", engines, "--duration", "100ms"]);
         assert_eq!(finished.code(), 2, "{}", finished.stderr);
@@ -576,7 +576,7 @@ fn all_option_skips_engines_unsupported_for_running_process() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let own = std::process::id().to_string();
-    let (finished, path) = attach(&own, folder.path(), &["--all", "--duration", "1s"]);
+    let (finished, path) = attach(&own, folder.path(), &["--all-events", "--duration", "1s"]);
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     assert!(
         finished.stderr.contains("-e alloc, -e lock, -e io, -e throw cannot be recorded"),

@@ -174,7 +174,7 @@ fn spans_without_samples_are_omitted_unless_all_are_selected() {
     // And so does `flightline tail`.
     let mut tail = Command::new(victim::flightline());
     let tail = run(
-        tail.args(["tail", "--by", "span", "--all", "--json"]).arg(&sampled.path),
+        tail.args(["tail", "--by", "span", "--from-start", "--json"]).arg(&sampled.path),
         Duration::from_secs(60),
     );
     let tail = tail.expect_success("tail").stdout_text();

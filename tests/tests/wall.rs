@@ -237,8 +237,11 @@ fn short_lived_children_sleep_is_recorded() {
 fn threads_option_limits_wall_and_cpu_samples() {
     let _place = beside();
     let program = victim::c("wall", victim::OPTIMISED);
-    let record =
-        Record::new().option("-e").option("cpu,wall@10ms").option("--threads").option("^(spinner|halves)$");
+    let record = Record::new()
+        .option("-e")
+        .option("cpu,wall@10ms")
+        .option("--only-thread")
+        .option("^(spinner|halves)$");
     let recorded = record.run(program, &["1.5"]).expect_code(0);
     let truth = recorded.truth();
     let tid = |name: &str| truth.threads.iter().find(|t| t.name == name).unwrap().tid;
@@ -247,7 +250,7 @@ fn threads_option_limits_wall_and_cpu_samples() {
     assert!(others == 0 && !samples.is_empty(), "{others} of {} samples are of other threads", samples.len());
     let count = recorded.read().samples_by_tid();
     assert!(count.contains_key(&tid("spinner")) && !count.contains_key(&tid("bursts")), "{count:?}");
-    let refused = Record::new().option("--threads").option("(").run("/bin/true", &[]);
+    let refused = Record::new().option("--only-thread").option("(").run("/bin/true", &[]);
     assert_eq!((refused.finished.code(), refused.finished.stderr.lines().count()), (2, 1));
 }
 

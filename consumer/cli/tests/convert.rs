@@ -164,7 +164,7 @@ fn stacks(folded: &str) -> BTreeMap<String, u64> {
 fn process_option_adds_process_as_root_frame() {
     let files = [recording("flightline.jfr"), recording("ap-native-cpu.jfr")];
     let fold = |more: &[&str]| stacks(&stdout(&[&["fold", &files[0], &files[1]], more].concat()));
-    let (without, with) = (fold(&[]), fold(&["-p"]));
+    let (without, with) = (fold(&[]), fold(&["--process"]));
     let mut towers: BTreeMap<&str, u64> = BTreeMap::new();
     let mut bare: BTreeMap<String, u64> = BTreeMap::new();
     for (stack, weight) in &with {
@@ -176,7 +176,7 @@ fn process_option_adds_process_as_root_frame() {
     let names: Vec<&str> = towers.keys().copied().collect();
     assert_eq!(names, ["[unknown process]", "burn (22396)"]);
     // Filtering by process leaves exactly its tower.
-    let burn: u64 = fold(&["-p", "--only-process", "^burn "]).values().sum();
+    let burn: u64 = fold(&["--process", "--only-process", "^burn "]).values().sum();
     assert_eq!(burn, towers["burn (22396)"]);
     assert!(burn > 0 && burn < without.values().sum());
     // The same for text with process frames.
@@ -223,7 +223,7 @@ fn selection_options_agree_across_commands_and_inputs() {
     assert_eq!(total(&reversed), total(&all));
     let modules = stdout(&["fold", &recording("ap-native-cpu.jfr"), "--group-by", "module"]);
     assert!(modules.lines().count() < 10 && modules.contains("libc.so.6"), "{modules}");
-    for (option, value) in [("--from", "1"), ("--only-thread", "x"), ("--state", "x")] {
+    for (option, value) in [("--from", "1"), ("--only-thread", "x"), ("--only-state", "x")] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.folded");
         std::fs::write(&path, "a 1\n").unwrap();

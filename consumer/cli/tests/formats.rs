@@ -23,7 +23,7 @@ const CASES: &[Case] = &[
     ("perf-5-modules.txt", &[], 0, ""),
     ("perf-6-1-default.txt", &[], 0, ""),
     ("perf-6-1-no-callchain.txt", &[], 0, ""),
-    ("perf-6-1-pid-tid-roots.txt", &["-p", "-t"], 0, ""),
+    ("perf-6-1-pid-tid-roots.txt", &["--process", "-t"], 0, ""),
     ("perf-6-1-misc.txt", &[], 0, ""),
     ("perf-6-1-nanoseconds.txt", &[], 0, ""),
     ("perf-6-1-time-of-day.txt", &[], 0, ""),

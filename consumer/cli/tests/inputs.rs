@@ -72,7 +72,7 @@ fn foreign_folded_text_variants_are_read() {
     assert!(errors.contains("skipped") && errors.contains("line 2"), "{errors}");
     let (status, out, errors) = folded(b"main;a 0\n");
     assert_eq!((status, out.as_str(), errors.contains("no samples")), (Some(0), "", true), "{errors}");
-    for option in ["-t", "-p", "-ecpu"] {
+    for option in ["-t", "--process", "-ecpu"] {
         let (status, _, errors) = fold(&inputs.file("x.folded", "main;a 3\n"), &[option]);
         assert!(status == Some(1) && errors.contains("folded text has only stacks"), "{option}: {errors}");
     }

@@ -26,7 +26,7 @@ fn told(args: &[&str], path: &Path, piped: bool) -> (Option<i32>, String, String
 const ALL: [&[&str]; 5] = [
     &["summary", "--json"],
     &["summary"],
-    &["fold", "-tp"],
+    &["fold", "-t", "--process"],
     &["view", "all-views", "--json"],
     &["view", "all-events", "--csv"],
 ];

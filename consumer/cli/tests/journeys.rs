@@ -274,8 +274,12 @@ fn tail_on_finished_recording_suggests_all_option() {
     let file = fixture("jdk17.jfr");
     let output = flightline(&["tail", &file]);
     assert!(output.status.success() && output.stdout.is_empty(), "{}", told(&output));
-    assert!(told(&output).contains("has ended") && told(&output).contains("--all"), "{}", told(&output));
-    let all = flightline(&["tail", &file, "--all"]);
+    assert!(
+        told(&output).contains("has ended") && told(&output).contains("--from-start"),
+        "{}",
+        told(&output)
+    );
+    let all = flightline(&["tail", &file, "--from-start"]);
     assert!(all.status.success() && !all.stdout.is_empty(), "{}", told(&all));
     assert_eq!(told(&all), "");
 }

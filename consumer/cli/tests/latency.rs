@@ -120,8 +120,8 @@ fn each_traced_function_has_a_histogram() {
 #[test]
 fn latency_selects_samples_by_thread_state_and_stack() {
     let file = fixture("off-cpu/off_cpu.jfr");
-    let thread = histograms(&["-e", "OffCpu", "--only-thread", "sleeper", "--state", "^S", &file]);
-    let slept = histograms(&["-e", "OffCpu", "-I", "^rest$", "--state", "^S", &file]);
+    let thread = histograms(&["-e", "OffCpu", "--only-thread", "sleeper", "--only-state", "^S", &file]);
+    let slept = histograms(&["-e", "OffCpu", "-I", "^rest$", "--only-state", "^S", &file]);
     assert_eq!((thread.len(), slept.len()), (1, 1));
     let states = column(&file, "flightline.OffCpu", "State");
     let threads = column(&file, "flightline.OffCpu", "Event Thread");

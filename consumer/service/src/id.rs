@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use subtle::ConstantTimeEq;
+
 /// Returns random bytes from the kernel. A service that started successfully does not see this fail.
 fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
@@ -54,9 +56,9 @@ pub fn target(name: &str, pid: u32, key: &str) -> String {
     format!("{name}-{pid}-{:08x}", (hash >> 32) ^ (hash & 0xffff_ffff))
 }
 
-/// Compares two secrets in constant time.
+/// Compares two secrets; the time does not depend on their contents.
 pub fn same(one: &str, other: &str) -> bool {
-    one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+    one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
 #[cfg(test)]

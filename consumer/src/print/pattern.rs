@@ -1,49 +1,28 @@
 //! Selects event types by name.
 
+use wildmatch::WildMatch;
+
 /// Names with or without package; `*` matches any text, `?` any character. An empty list matches
 /// everything.
 #[derive(Clone, Debug, Default)]
-pub struct Patterns(Vec<String>);
+pub struct Patterns(Vec<WildMatch>);
 
 impl Patterns {
     /// Creates it from a list of patterns.
     pub fn new(patterns: Vec<String>) -> Self {
-        Self(patterns)
+        Self(patterns.iter().map(|pattern| WildMatch::new(pattern)).collect())
     }
 
     /// Returns true if a pattern matches the full name of a type, or the part after its last dot.
     pub fn choose(&self, name: &str) -> bool {
         let simple = name.rsplit('.').next().unwrap_or(name);
-        self.0.is_empty() || self.0.iter().any(|p| glob(p, name) || glob(p, simple))
+        self.0.is_empty() || self.0.iter().any(|pattern| pattern.matches(name) || pattern.matches(simple))
     }
 }
 
 /// Returns true if `pattern` matches the whole `text`. `*` matches any text, `?` any character.
 pub fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
-    // The last star, and the position in the text at which the rest was last tried.
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(&c) if c == '?' || c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match &mut star {
-                Some((at, tried)) => {
-                    *tried += 1;
-                    (p, t) = (*at + 1, *tried);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|&c| c == '*')
+    WildMatch::new(pattern).matches(text)
 }
 
 #[cfg(test)]

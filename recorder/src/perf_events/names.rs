@@ -108,24 +108,11 @@ fn cache(name: &str) -> Option<Meaning> {
 /// Returns the message about an unknown name, with the most similar names.
 pub fn unknown(name: &str) -> String {
     let known = ALL.iter().map(|(known, _)| *known);
-    let near = known.filter(|known| known.contains(name) || distance(known, name) <= 3).collect::<Vec<_>>();
+    let near = known
+        .filter(|known| known.contains(name) || strsim::levenshtein(known, name) <= 3)
+        .collect::<Vec<_>>();
     match near.first() {
         Some(near) => format!("unknown event; did you mean {near}?"),
         None => "unknown event; `flightline list` shows the available events".into(),
     }
-}
-
-/// Returns the edit distance of two words.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -47,7 +47,7 @@ pub fn drain_options(settings: &Settings) -> Vec<OsString> {
         },
     );
     for text in settings.processes.threads.iter().flat_map(|threads| threads.texts()) {
-        options.value("threads", text);
+        options.value("only-thread", text);
     }
     for (name, value) in &settings.processes.labels {
         options.value("label", format!("{name}={value}"));

@@ -14,3 +14,4 @@ pub mod stream;
 pub mod symbol_files;
 pub mod time_range;
 pub mod usage;
+pub mod values;

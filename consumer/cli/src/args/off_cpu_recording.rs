@@ -85,7 +85,7 @@ impl OffCpuArgs {
         let wrong = |problem: &str| Error::Setting { name: "off-cpu", problem: problem.to_owned() };
         if self.all_processes && sampling.names_events() {
             return Err(wrong(
-                "-a records only tracepoint events: omit -e, --all and --trace, or select processes with -p",
+                "-a records only tracepoint events: omit -e, --all-events and --trace, or select processes with -p",
             ));
         }
         if self.syscall_io.is_some() && settings.calls.io.is_some() {

@@ -16,6 +16,7 @@ use crate::args::dump_policy::PolicyArgs;
 use crate::args::help;
 use crate::args::schedule::ScheduleArgs;
 use crate::args::stream::StreamArgs;
+use crate::args::values;
 
 /// Output if neither `-o` nor `--flame` is given.
 pub const DEFAULT_OUTPUT: &str = "flightline.jfr";
@@ -24,7 +25,7 @@ pub const DEFAULT_OUTPUT: &str = "flightline.jfr";
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
     /// Events to record, separated by commas: cpu, wall, alloc, lock, io, … (see `flightline list`) [default: cpu]
-    #[arg(short, long, value_name = "EVENT", display_order = 5)]
+    #[arg(short, long, alias = "events", value_name = "EVENT", display_order = 5)]
     event: Vec<String>,
     /// CPU samples per second, 1 to 10000
     #[arg(short = 'F', long, alias = "freq", value_name = "HZ", default_value_t = DEFAULT_RATE, conflicts_with = "interval")]
@@ -32,7 +33,7 @@ pub struct SamplingArgs {
     rate: f64,
     /// Record all events that can be combined, in addition to those of --event
     #[arg(long, help_heading = help::EVENTS)]
-    all: bool,
+    all_events: bool,
     /// Record calls of a function that exceed a duration: FUNCTION:TIME or LIBRARY:FUNCTION:TIME; repeatable
     #[arg(long, value_name = "FN:TIME", help_heading = help::EVENTS)]
     trace: Vec<String>,
@@ -47,12 +48,12 @@ pub struct SamplingArgs {
     live_interval: Duration,
     /// If a signal such as SIGSEGV or SIGABRT kills a program, record the signal and a last sample of every
     /// thread [default: on with --repository, else off]
-    #[arg(long, value_name = "on|off", value_parser = on_or_off, help_heading = help::EVENTS)]
+    #[arg(long, value_name = "on|off", value_parser = values::on_or_off, help_heading = help::EVENTS)]
     fatal_signals: Option<bool>,
     /// Record only these threads: ids, such as 17,20-30, or a regular expression for the name; repeatable.
     /// Names are read once per second
     #[arg(long, value_name = "THREADS", help_heading = help::TARGETS)]
-    threads: Vec<String>,
+    only_thread: Vec<String>,
     /// Do not record child processes
     #[arg(long, help_heading = help::TARGETS)]
     pub no_follow: bool,
@@ -157,9 +158,9 @@ impl SamplingArgs {
     fn processes(&self) -> Result<ProcessSettings, Error> {
         Ok(ProcessSettings {
             follow: !self.no_follow,
-            threads: match self.threads.is_empty() {
+            threads: match self.only_thread.is_empty() {
                 true => None,
-                false => Some(ThreadSelection::parse(&self.threads)?),
+                false => Some(ThreadSelection::parse(&self.only_thread)?),
             },
             redact_args: self.redact_args,
             fatal_signals: self.fatal_signals,
@@ -170,7 +171,7 @@ impl SamplingArgs {
 
     /// Returns true if events are selected by name.
     pub fn names_events(&self) -> bool {
-        self.all || !self.event.is_empty() || !self.trace.is_empty()
+        self.all_events || !self.event.is_empty() || !self.trace.is_empty()
     }
 
     /// Returns the recorder's settings.
@@ -179,7 +180,7 @@ impl SamplingArgs {
             Some(interval) => interval,
             None => Settings::period_for_rate(self.rate)?,
         };
-        let engines = match (self.all, self.event.is_empty() && self.trace.is_empty()) {
+        let engines = match (self.all_events, self.event.is_empty() && self.trace.is_empty()) {
             (true, _) => Settings::all(),
             (_, true) => Settings::default(),
             _ => Settings::default().without_engines(),
@@ -210,7 +211,7 @@ impl SamplingArgs {
             },
             cost: CostSettings { budget: self.budget, ring_bytes: self.ring_size, measure: self.measure },
             schedule: self.schedule.schedule(),
-            best_effort: self.all,
+            best_effort: self.all_events,
             ..engines
         };
         for list in &self.event {
@@ -224,14 +225,6 @@ impl SamplingArgs {
             settings.output.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
         settings.check()?;
         Ok(settings)
-    }
-}
-
-fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("give on or off".to_owned()),
     }
 }
 

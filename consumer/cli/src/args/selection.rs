@@ -10,6 +10,7 @@ use regex::Regex;
 
 use crate::args::help;
 use crate::args::time_range::RangeArgs;
+use crate::args::values;
 
 /// Inputs and selection of stacks.
 #[derive(Clone, Debug, Args)]
@@ -39,7 +40,7 @@ pub struct SelectArgs {
     /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded
     /// (page-faults), or the name of a type; repeatable [default: CPU samples, else wall-clock samples, else
     /// the most frequent]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,
     /// Weigh samples by time or bytes instead of counting them
     #[arg(long)]
@@ -59,7 +60,7 @@ pub struct SelectArgs {
     #[arg(help_heading = help::FRAMES)]
     pub virtual_threads: bool,
     /// Add the process as the root frame
-    #[arg(short, long)]
+    #[arg(long)]
     #[arg(help_heading = help::FRAMES)]
     pub process: bool,
     /// Add the process's title at the time of the sample as the root frame, such as `postgres: bench [local]
@@ -118,7 +119,7 @@ pub struct SelectArgs {
     pub spans: Vec<String>,
     /// Keep samples in spans with this label and their descendants, or pprof samples with this label (numbers
     /// in decimal); repeatable, then all labels must match
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = values::label)]
     #[arg(help_heading = help::FILTERS)]
     pub labels: Vec<(String, String)>,
     /// Number of threads for a recording of several chunks [default: one per 16 MB, at most 4 and at most the
@@ -132,7 +133,7 @@ impl SelectArgs {
     pub fn is_filtered(&self) -> bool {
         let samples = &self.samples;
         let names =
-            samples.only_thread.is_some() || samples.only_process.is_some() || samples.state.is_some();
+            samples.only_thread.is_some() || samples.only_process.is_some() || samples.only_state.is_some();
         let times = !samples.range.is_everything();
         let frames = !samples.include.is_empty() || !samples.exclude.is_empty() || self.focus.is_some();
         names || times || frames || !self.spans.is_empty() || !self.labels.is_empty()
@@ -161,7 +162,7 @@ pub struct SampleArgs {
     /// Keep samples in a thread state that matches
     #[arg(long, value_name = "REGEX")]
     #[arg(help_heading = help::FILTERS)]
-    pub state: Option<Regex>,
+    pub only_state: Option<Regex>,
     #[command(flatten)]
     pub range: RangeArgs,
 }
@@ -174,7 +175,7 @@ impl SampleArgs {
             exclude: self.exclude.clone(),
             thread: self.only_thread.clone(),
             process: self.only_process.clone(),
-            state: self.state.clone(),
+            state: self.only_state.clone(),
         }
     }
 }
@@ -222,13 +223,4 @@ pub fn counters(text: &str) -> Result<Counters, String> {
     let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
     let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
     counters.ok_or_else(|| "give the names of two counters, such as cycles,instructions".into())
-}
-
-/// Parses `KEY=VALUE`.
-///
-/// # Errors
-/// Returns an error if there is no key or no `=`.
-pub fn label(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
 }

@@ -1,7 +1,6 @@
 //! `--from`, `--to` and `--last`: time ranges.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -74,22 +73,6 @@ pub fn check(range: &RangeArgs) -> Result<()> {
         bail_usage!("--from must be before --to");
     }
     Ok(())
-}
-
-/// Parses a duration; without a unit in µs, as in bcc's off-CPU tools.
-///
-/// # Errors
-/// Returns an error if the text is not a duration.
-pub fn micros(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::settings::units::duration(text))
-}
-
-/// Parses a duration; without a unit in ms, as in bcc's `fileslower`.
-///
-/// # Errors
-/// Returns an error if the text is not a duration.
-pub fn millis(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::settings::units::duration(text))
 }
 
 /// Time range of recordings in files.

@@ -5,6 +5,9 @@ pub mod suggestion;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use flightline_consumer::off_cpu::Graph;
+
+use crate::off_cpu::options;
 
 use crate::args::help;
 
@@ -37,7 +40,7 @@ More examples:
   flightline flame run.jfr -o flame.svg           the same graph as SVG
   flightline fold run.jfr | grep parse            folded stacks as text
   flightline annotate parse run.jfr               source lines of a function with their samples
-  flightline print run.jfr --events ExecutionSample --json
+  flightline print run.jfr --event ExecutionSample --json
   flightline view hot-methods run.jfr             one of many predefined tables
 
 Exit status: 0 for success; 1 for an error, or if the recording could only be read in part; 2 for wrong \
@@ -84,20 +87,20 @@ pub enum Command {
     #[command(after_help = crate::tables::annotate::EXAMPLES)]
     Annotate(Box<crate::tables::annotate::AnnotateArgs>),
     /// Draw where threads waited and how long: off-CPU time by stack
-    #[command(after_help = crate::off_cpu::graph::examples("offcpu"), mut_args(crate::off_cpu::graph::arg))]
-    Offcpu(Box<crate::off_cpu::graph::OffCpuArgs>),
+    #[command(after_help = crate::off_cpu::graph::examples("offcpu"), mut_args(|arg| options::arg(arg, Graph::OffCpu)))]
+    Offcpu(Box<options::GraphArgs>),
     /// Draw which threads woke waiting threads, weighted by the time they had waited
-    #[command(after_help = crate::off_cpu::graph::examples("wakeup"), mut_args(crate::off_cpu::graph::arg))]
-    Wakeup(Box<crate::off_cpu::graph::OffCpuArgs>),
+    #[command(after_help = crate::off_cpu::graph::examples("wakeup"), mut_args(|arg| options::arg(arg, Graph::Wakeup)))]
+    Wakeup(Box<options::GraphArgs>),
     /// Draw where threads waited, with the waker's stack on top
-    #[command(after_help = crate::off_cpu::graph::examples("offwake"), mut_args(crate::off_cpu::graph::arg))]
-    Offwake(Box<crate::off_cpu::graph::OffCpuArgs>),
+    #[command(after_help = crate::off_cpu::graph::examples("offwake"), mut_args(|arg| options::arg(arg, Graph::OffWake)))]
+    Offwake(Box<options::GraphArgs>),
     /// Draw where threads waited, with the chain of wakers on top
-    #[command(after_help = crate::off_cpu::graph::examples("chain"), mut_args(crate::off_cpu::graph::arg))]
-    Chain(Box<crate::off_cpu::graph::OffCpuArgs>),
+    #[command(after_help = crate::off_cpu::graph::examples("chain"), mut_args(|arg| options::arg(arg, Graph::Chain)))]
+    Chain(Box<options::GraphArgs>),
     /// Draw all of threads' time by stack: running, waiting for a CPU, blocked
-    #[command(after_help = crate::off_cpu::graph::examples("threadtime"), mut_args(crate::off_cpu::graph::arg))]
-    Threadtime(Box<crate::off_cpu::graph::OffCpuArgs>),
+    #[command(after_help = crate::off_cpu::graph::examples("threadtime"), mut_args(|arg| options::arg(arg, Graph::Time)))]
+    Threadtime(Box<options::GraphArgs>),
     /// List slow reads, writes, syncs and similar calls
     #[command(after_help = crate::off_cpu::slower::EXAMPLES)]
     Slower(Box<crate::off_cpu::slower::SlowerArgs>),
@@ -232,8 +235,12 @@ mod tests {
             let help = cli.find_subcommand_mut(command).unwrap().render_long_help().to_string();
             assert!(help.contains("--only-thread") && help.contains("--span "), "{help}");
             assert!(help.contains("Recordings or repositories"), "{help}");
-            for refused in ["--event ", "--total", "perf script"] {
-                assert!(!help.contains(refused), "{command} tells of {refused}");
+            for refused in ["--event ", "--total", "--only-state", "perf script"] {
+                assert!(!help.contains(refused), "the help of {command} has {refused}");
+            }
+            let only = [("--run-queue", "offcpu"), ("--depth", "chain"), ("--at-leaves", "threadtime")];
+            for (option, of) in only {
+                assert_eq!(help.contains(option), command == of, "{command} {option}");
             }
         }
     }

@@ -39,14 +39,14 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline tail /var/lib/flightline                   all programs recorded there, until Ctrl-C
   flightline tail -p 4711 --top                         a live table of its hottest functions
-  flightline tail -p 4711 --top=40 --window 60s --events wall
+  flightline tail -p 4711 --top=40 --window 60s --event wall
   flightline tail -p 4711 --by span                     a live table of its tracing spans
-  flightline tail run.jfr --events 'jdk.Java*' --last 1m
+  flightline tail run.jfr --event 'jdk.Java*' --last 1m
   flightline tail /var/lib/flightline/2026_11_21_15_00_00_4711 --ndjson | jq .event
   flightline tail -p 4711 --top --json | jq '.functions[0]'
   flightline record -o - -- ./server | flightline tail - --flame          a live flame graph in the terminal
   flightline tail unix:/run/fl.sock --samples | jq -r .stack.frames[0].function
-  flightline tail pipe --per-thread --window 30s --events wall
+  flightline tail pipe --per-thread --window 30s --event wall
 
 Events appear within one or two seconds, because recorders write them once per second (--flush). A file, \
 a program or the folder of a process is followed until its recording ends. New programs in a repository \
@@ -108,7 +108,7 @@ pub struct TailArgs {
     window: Duration,
     /// Event types, by name with or without package; `*` matches any text, `?` one character; with --top
     /// those of flame and fold, such as wall
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(short, long = "event", visible_alias = "events", value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
     /// Event types by category, with `*` and `?`
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "top")]
@@ -124,7 +124,7 @@ pub struct TailArgs {
     last: Option<Bound>,
     /// Start with everything that is available
     #[arg(long, conflicts_with = "last")]
-    all: bool,
+    from_start: bool,
     /// Poll interval in ms [default: 250; with --top 1000, also the interval of the table]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     every: Option<u64>,
@@ -166,7 +166,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     out.flush().context("cannot write")?;
     if tail.was_over() {
         diagnostics::note(format_args!(
-            "the recording {} has ended; use --all to print all of it, or --last 1h to print its last hour",
+            "the recording {} has ended; use --from-start to print all of it, or --last 1h to print its last hour",
             shown(&path)
         ));
     }
@@ -229,7 +229,7 @@ impl Tail {
     fn without_family(args: &TailArgs, path: &Path, stream: bool) -> Self {
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
-        let all = args.all || stream;
+        let all = args.from_start || stream;
         let since = if all { i64::MIN } else { args.last.map_or(now, |last| last.at(i64::MIN, now)) };
         let every =
             Duration::from_millis(args.every.unwrap_or(if args.table().is_some() || args.shows_stream() {

@@ -18,6 +18,7 @@ use crate::Outcome;
 use crate::args::appearance::SvgArgs;
 use crate::args::help;
 use crate::args::selection::SelectArgs;
+use crate::args::values;
 use crate::diagnostics::{self, shown};
 use crate::input::profile;
 use crate::input::profile::{For, Profile};
@@ -74,15 +75,15 @@ pub struct DiffArgs {
     #[arg(long, value_name = "N", default_value_t = SIGMAS, value_parser = sigmas)]
     sigma: f64,
     /// Exit with status 3 if a function grew by more than this many percentage points of the profile
-    #[arg(long, value_name = "POINTS", value_parser = percent)]
+    #[arg(long, value_name = "POINTS", value_parser = values::percent)]
     #[arg(help_heading = help::LIMITS)]
     fail_above: Option<f64>,
     /// Fail if a function of at least 1% of the profile grew by more than this percentage
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = values::percent)]
     #[arg(help_heading = help::LIMITS)]
     fail_relative: Option<f64>,
     /// Fail if the total grew by more than this percentage: as recorded, or per unit of work with --per
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = values::percent)]
     #[arg(help_heading = help::LIMITS)]
     fail_total: Option<f64>,
     /// Print JSON, with the verdict
@@ -129,11 +130,6 @@ enum Format {
     Html,
     /// `frame;frame before after`
     Folded,
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
-    number.filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| "give a percentage, such as 5%".into())
 }
 
 /// Amounts of work before and after.

@@ -38,7 +38,7 @@ pub struct CutArgs {
     #[command(flatten)]
     pub range: RangeArgs,
     /// Keep only samples in spans with this label; repeatable, then all labels must match
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::args::selection::label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::args::values::label)]
     pub labels: Vec<(String, String)>,
     /// Output file; `-` is standard output [default: FILE with the ending `.cut.jfr`]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]

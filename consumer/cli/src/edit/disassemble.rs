@@ -9,6 +9,7 @@ use jfr_format::edit;
 use serde_json::json;
 
 use crate::Outcome;
+use crate::args::values;
 use crate::diagnostics;
 use crate::edit::{input, output};
 
@@ -32,7 +33,7 @@ pub struct DisassembleArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_chunks: Option<u64>,
     /// Maximum bytes per file; accepts K, M and G
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub max_size: Option<u64>,
     /// Overwrite files that exist
     #[arg(long)]
@@ -40,19 +41,6 @@ pub struct DisassembleArgs {
     /// Print the report as JSON on standard output
     #[arg(long)]
     pub json: bool,
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[number.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" => 1 << 10,
-        "m" | "mb" => 1 << 20,
-        "g" | "gb" => 1u64 << 30,
-        other => return Err(format!("unknown unit {other:?}; use k, M or G")),
-    };
-    let bytes = number.trim().parse::<u64>().map_err(|e| e.to_string())?.checked_mul(unit);
-    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| "must be more than 0".to_owned())
 }
 
 /// Splits a recording between its chunks.

@@ -21,7 +21,7 @@ pub struct EventFilter {
 }
 
 impl EventFilter {
-    /// Creates the set from `--events` and `--categories`.
+    /// Creates the set from `--event` and `--categories`.
     pub fn new(events: &[String], categories: &[String]) -> Self {
         let event = |name: &String| (name.clone(), Patterns::new(vec![name.clone()]), false);
         let category = |name: &String| (name.clone(), Categories::new(vec![name.clone()]), false);

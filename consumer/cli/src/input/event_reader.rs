@@ -90,6 +90,25 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Reads the files of `inputs`. Chunks of a repository that were removed since they were listed are skipped.
+pub fn read_files(
+    files: &[PathBuf],
+    inputs: &[PathBuf],
+    wanted: &live::Options,
+    taker: &mut impl Taker,
+) -> Result<Outcome> {
+    let mut outcome = Outcome::Whole;
+    for file in files {
+        match read_file(file, wanted, taker) {
+            Ok(Outcome::Whole) => {}
+            Ok(other) => outcome = other,
+            Err(_) if repository::rolled_away(file, inputs) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(outcome)
+}
+
 /// Reads a file; `-` is standard input.
 pub fn read_file(path: &Path, wanted: &live::Options, taker: &mut impl Taker) -> Result<Outcome> {
     let cannot = || format!("cannot open {}", shown(path));

@@ -400,7 +400,7 @@ fn refuse_text_filters(args: &SelectArgs) -> Result<()> {
         ("--only-thread", args.samples.only_thread.is_some()),
         ("--only-process", args.samples.only_process.is_some()),
         ("--process-title", args.process_title),
-        ("--state", args.samples.state.is_some()),
+        ("--only-state", args.samples.only_state.is_some()),
         ("--from", args.samples.range.from.is_some()),
         ("--to", args.samples.range.to.is_some()),
         ("--last", args.samples.range.last.is_some()),

@@ -57,15 +57,7 @@ pub fn read(
     let paths = repository::expand(inputs, samples.range.last)?;
     [options.from, options.to] = time_range::nanos(&paths, &samples.range)?;
     let mut chosen = Chosen::new(options, samples);
-    let mut outcome = Outcome::Whole;
-    for path in &paths {
-        match event_reader::read_file(path, &live::Options::default(), &mut chosen) {
-            Ok(Outcome::Whole) => {}
-            Ok(other) => outcome = other,
-            Err(_) if repository::rolled_away(path, inputs) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let outcome = event_reader::read_files(&paths, inputs, &live::Options::default(), &mut chosen)?;
     let found = chosen.spans.finish().with_context(|| diagnostics::all_shown(inputs))?;
     Ok((report_omissions(found), outcome))
 }

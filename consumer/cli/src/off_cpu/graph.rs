@@ -4,27 +4,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::{Arg, Args, ValueEnum, ValueHint};
 use flightline_consumer::fold;
 use flightline_consumer::folded;
+use flightline_consumer::format::{percent, seconds};
 use flightline_consumer::latency::Summary;
 use flightline_consumer::live::{self, Feed, Item};
-use flightline_consumer::off_cpu::{DEPTH, Drawn, Graph, OfSpans, OffCpu, Options, Seen, States, Told};
+use flightline_consumer::off_cpu::{Drawn, Graph, OfSpans, OffCpu, Options, Seen, Told};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::svg::Colors;
 use flightline_consumer::render::{html, svg};
+use flightline_consumer::spans::Counts;
 use flightline_consumer::spans::report::{By, Filter};
-use flightline_consumer::spans::{Counts, TraceId};
 use flightline_consumer::tree::Tree;
 
 use crate::Outcome;
-use crate::args::appearance::SvgArgs;
-use crate::args::selection::{SelectArgs, StackArgs};
-use crate::args::{help, time_range};
+use crate::args::selection::SelectArgs;
 use crate::diagnostics::{self, all_shown};
 use crate::input::event_reader::{self, Taker};
 use crate::input::profile::{self, For};
 use crate::input::{repository, timeline};
+use crate::off_cpu::options::{Format, GraphArgs};
 use crate::output::{self, png};
 use crate::spans;
 use crate::usage_error::bail_usage;
@@ -77,107 +76,8 @@ pub fn examples(command: &str) -> String {
     EXAMPLES.replacen(RECORD_FIRST, &first, 1)
 }
 
-/// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
-#[derive(Debug, Args)]
-pub struct OffCpuArgs {
-    /// The inputs and their selection.
-    #[command(flatten)]
-    stacks: StackArgs,
-    /// Output file; `-` is standard output
-    #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath, display_order = 1)]
-    output: PathBuf,
-    /// folded, html, svg or png [default: by the output's extension, else folded]
-    #[arg(long, value_enum, display_order = 2)]
-    format: Option<Format>,
-    /// Omit waits shorter than this: 500us, 1ms; without a unit µs
-    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = time_range::micros)]
-    least: Option<Duration>,
-    /// Omit waits longer than this
-    #[arg(short = 'M', long = "max", value_name = "TIME", value_parser = time_range::micros)]
-    most: Option<Duration>,
-    /// Show only user-space frames
-    #[arg(short = 'U', long)]
-    #[arg(help_heading = help::FRAMES)]
-    user_only: bool,
-    /// Show only kernel frames
-    #[arg(short = 'K', long, conflicts_with = "user_only")]
-    #[arg(help_heading = help::FRAMES)]
-    kernel_only: bool,
-    /// Put a frame `-` between user-space and kernel frames
-    #[arg(short, long)]
-    #[arg(help_heading = help::FRAMES)]
-    delimited: bool,
-    /// Show waits for a CPU instead: after a wake-up or a preemption
-    #[arg(long)]
-    run_queue: bool,
-    /// Omit idle threads: those that wait in poll, epoll, select, accept, sleep, wait, and idle kernel
-    /// threads
-    #[arg(long)]
-    hide_idle: bool,
-    /// offcpu, threadtime: also draw waits that had not ended when the recording did, with their duration
-    /// until then
-    #[arg(long)]
-    #[arg(help_heading = help::ADVANCED)]
-    open: bool,
-    /// Divide waits by the number of threads with the same name and process
-    #[arg(long)]
-    #[arg(help_heading = help::ADVANCED)]
-    per_thread: bool,
-    /// Weigh by number of waits instead of time
-    #[arg(long)]
-    count: bool,
-    /// Put stacks on top of the tracing span that was active, split where it changes: by its name, its
-    /// endpoint (the outermost span of the process), its trace, or the value of a label
-    #[arg(long, value_name = "span|endpoint|trace|label=KEY", value_parser = spans::by)]
-    by: Option<By>,
-    /// Keep only waits in spans of this trace
-    #[arg(long, value_name = "ID")]
-    #[arg(help_heading = help::FILTERS)]
-    trace: Option<TraceId>,
-    /// chain: number of wakers on top of each other
-    #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
-    depth: u8,
-    /// threadtime: put the thread's state at the leaves instead of at the roots
-    #[arg(long)]
-    #[arg(help_heading = help::FRAMES)]
-    at_leaves: bool,
-    /// Text: use nanoseconds
-    #[arg(long)]
-    #[arg(help_heading = help::ADVANCED)]
-    ns: bool,
-    /// Appearance.
-    #[command(flatten)]
-    picture: SvgArgs,
-}
-
-/// Output formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Folded stacks
-    Folded,
-    /// One self-contained page
-    Html,
-    /// An image with script
-    Svg,
-    /// The same as pixels, rendered by Chromium
-    Png,
-}
-
-/// Adapts the common arguments; hides those that do not apply to off-CPU time.
-pub fn arg(arg: Arg) -> Arg {
-    match arg.get_id().as_str() {
-        "inputs" => arg.help("Recordings or repositories; `-` is standard input"),
-        // State names of the scheduler instead of an expression.
-        "state" => arg.value_name("STATES").help(
-            "Select thread states: letters such as S,D, a mask as in bcc (2), blocked, or all [default: blocked: all except R]",
-        ),
-        "events" | "total" | "process_title" => arg.hide(true),
-        _ => arg,
-    }
-}
-
 /// Draws or writes a graph.
-pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
+pub fn run(args: &GraphArgs, graph: Graph) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
     if args.run_queue && graph != Graph::OffCpu {
@@ -187,6 +87,9 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
         bail_usage!(
             "--event does not apply to off-CPU time; select with -I, --span, --only-thread or --from"
         );
+    }
+    if select.samples.only_state.is_some() {
+        bail!("--only-state does not apply to off-CPU time; use --state");
     }
     if select.process_title {
         bail_usage!("--process-title does not apply to off-CPU time; use --process");
@@ -201,7 +104,7 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     }
     let Read { tree, latency, seen, all, outcome } = read(args, graph)?;
     warnings(&seen, graph).iter().for_each(diagnostics::warning);
-    notes(&seen, graph, select.samples.state.is_none()).iter().for_each(diagnostics::note);
+    notes(&seen, graph, args.state.is_none()).iter().for_each(diagnostics::note);
     if tree.total == 0 {
         bail!("no wait passes the filters; see --state, --min, --only-thread, --span, -I and -X");
     }
@@ -273,10 +176,10 @@ impl SelectedShare {
     }
 
     fn share(&self) -> String {
-        format!("{:.1} %", 100.0 * self.kept as f64 / self.of.max(1) as f64)
+        percent(self.kept, self.of)
     }
 
-    fn fraction(&self, args: &OffCpuArgs) -> String {
+    fn fraction(&self, args: &GraphArgs) -> String {
         match args.count {
             true => format!("{} of {} times", self.kept, self.of),
             false => format!("{} of {}", seconds(self.kept), seconds(self.of)),
@@ -284,7 +187,7 @@ impl SelectedShare {
     }
 }
 
-impl OffCpuArgs {
+impl GraphArgs {
     /// Returns the span options, if any are set.
     fn span_options(&self) -> Option<OfSpans> {
         let SelectArgs { spans, labels, .. } = &self.stacks.select;
@@ -293,12 +196,12 @@ impl OffCpuArgs {
     }
 }
 
-fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
+fn read(args: &GraphArgs, graph: Graph) -> Result<Read> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let [from, to] = timeline::range(inputs, select)?;
     let mut options = Options::new(graph);
-    if let Some(state) = &select.samples.state {
-        options.states = state.as_str().parse::<States>()?;
+    if let Some(states) = &args.state {
+        options.states = *states;
     }
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     options.least = args.least.map_or(0, nanos);
@@ -318,15 +221,8 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
         lasting: of_spans.is_some(),
         ..live::Options::default()
     };
-    let mut outcome = Outcome::Whole;
-    for path in &repository::expand(inputs, select.samples.range.last)? {
-        match event_reader::read_file(path, &wanted, &mut off_cpu) {
-            Ok(Outcome::Whole) => {}
-            Ok(other) => outcome = other,
-            Err(_) if repository::rolled_away(path, inputs) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let paths = repository::expand(inputs, select.samples.range.last)?;
+    let outcome = event_reader::read_files(&paths, inputs, &wanted, &mut off_cpu)?;
     let Drawn { model, seen, spans, latency } = off_cpu.finish();
     if seen.intervals == 0 && seen.open_drawn == 0 {
         bail!(
@@ -341,7 +237,6 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     let all = model.samples.values().chain([&seen.elsewhere]);
     let all = all.map(|weight| if args.count { weight.count } else { weight.value }).sum();
     let mut chosen = select.clone();
-    chosen.samples.state = None;
     chosen.total = !args.count;
     let tree = match model.samples.is_empty() {
         true => Tree { labels: Vec::new(), nodes: Vec::new(), total: 0, unit: String::new() },
@@ -456,11 +351,7 @@ fn without_waker(unknown: u64, known: u64, lost: u64) -> String {
     format!("{unknown} of {} sleeps have no known waker: {why}", unknown.saturating_add(known))
 }
 
-fn seconds(nanos: u64) -> String {
-    format!("{:.3} s", nanos as f64 / 1e9)
-}
-
-fn subtitle(kept: &SelectedShare, seen: &Seen, args: &OffCpuArgs) -> String {
+fn subtitle(kept: &SelectedShare, seen: &Seen, args: &GraphArgs) -> String {
     let part = match kept.is_part() {
         true => format!(", {} of all: {}", kept.share(), kept.fraction(args)),
         false => String::new(),
@@ -475,7 +366,7 @@ fn subtitle(kept: &SelectedShare, seen: &Seen, args: &OffCpuArgs) -> String {
     format!("{time} of {} {threads} in {window}{each}{part}{lost}", seen.threads)
 }
 
-fn by_text(args: &OffCpuArgs) -> String {
+fn by_text(args: &GraphArgs) -> String {
     match &args.by {
         None => String::new(),
         Some(By::Name) => " by span".into(),

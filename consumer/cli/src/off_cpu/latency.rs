@@ -1,20 +1,18 @@
 //! `flightline latency`
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueHint};
+use clap::Args;
 use flightline_consumer::latency::{Bucket, EVENTS, Group, Latencies};
 use flightline_consumer::live::{self, Choice, Feed, Item};
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::args::selection::SampleArgs;
-use crate::args::time_range;
 use crate::diagnostics::{self, all_shown, amount};
-use crate::input::event_reader::{self, Taker};
-use crate::input::repository;
+use crate::input::event_reader::Taker;
+use crate::off_cpu::options::EventInputs;
 use crate::output;
 
 pub const EXAMPLES: &str = "\
@@ -35,40 +33,27 @@ const BAR: u64 = 40;
 /// Arguments of `latency`.
 #[derive(Debug, Args)]
 pub struct LatencyArgs {
-    /// Recordings or repositories; `-` is standard input
-    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
-    inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: EventInputs,
     /// Event type: io, block, lock, trace, OffCpu, or the name of any type with a stack and a duration;
     /// repeatable [default: all of these]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
     /// Print JSON, with exact nanoseconds
     #[arg(long)]
     json: bool,
-    /// Selection of samples.
-    #[command(flatten)]
-    samples: SampleArgs,
 }
 
 /// Prints histograms of durations.
 pub fn run(args: &LatencyArgs) -> Result<Outcome> {
-    let paths = repository::expand(&args.inputs, args.samples.range.last)?;
-    let choice = Choice::new(args.samples.filter(), time_range::nanos(&paths, &args.samples.range)?);
-    let mut reading = Reading { choice, latencies: Latencies::default() };
+    let files = args.inputs.files()?;
+    let mut reading = Reading { choice: args.inputs.choice(&files)?, latencies: Latencies::default() };
     let samples = match args.events.is_empty() {
         true => EVENTS.map(str::to_owned).to_vec(),
         false => args.events.clone(),
     };
     let wanted = live::Options { samples, ..live::Options::default() };
-    let mut outcome = Outcome::Whole;
-    for path in &paths {
-        match event_reader::read_file(path, &wanted, &mut reading) {
-            Ok(Outcome::Whole) => {}
-            Ok(other) => outcome = other,
-            Err(_) if repository::rolled_away(path, &args.inputs) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let outcome = args.inputs.read(&files, &wanted, &mut reading)?;
     let latencies = reading.latencies;
     let below: Vec<_> = latencies.below_threshold().map(|(name, below)| (name.to_owned(), below)).collect();
     let lost = latencies.lost();
@@ -128,9 +113,10 @@ impl Taker for Reading {
 }
 
 fn empty_message(args: &LatencyArgs) -> String {
-    let inputs = all_shown(&args.inputs);
-    let samples = &args.samples;
-    let names = samples.only_thread.is_some() || samples.only_process.is_some() || samples.state.is_some();
+    let inputs = all_shown(&args.inputs.inputs);
+    let samples = &args.inputs.samples;
+    let names =
+        samples.only_thread.is_some() || samples.only_process.is_some() || samples.only_state.is_some();
     let filtered = names || !samples.include.is_empty() || !samples.exclude.is_empty();
     if filtered || !samples.range.is_everything() {
         return format!("no selected event in {inputs} has a duration");

@@ -2,4 +2,5 @@
 
 pub mod graph;
 pub mod latency;
+pub mod options;
 pub mod slower;

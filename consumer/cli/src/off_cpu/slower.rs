@@ -13,11 +13,11 @@ use flightline_consumer::slow::{Call, EVENTS, Longest, Sorted, What};
 use serde_json::json;
 
 use crate::Outcome;
-use crate::args::selection::SampleArgs;
-use crate::args::time_range;
+use crate::args::values;
 use crate::diagnostics::{self, all_shown};
 use crate::input::event_reader::{self, Taker};
 use crate::input::repository;
+use crate::off_cpu::options::EventInputs;
 use crate::output;
 
 pub const EXAMPLES: &str = "\
@@ -37,11 +37,10 @@ const ROOM: usize = 64 << 20;
 /// Arguments of `slower`.
 #[derive(Debug, Args)]
 pub struct SlowerArgs {
-    /// Recordings or repositories; `-` is standard input
-    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
-    inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: EventInputs,
     /// Threshold: 500us, 10ms; without a unit ms
-    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = time_range::millis, default_value = "10ms")]
+    #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = values::millis, default_value = "10ms")]
     least: Duration,
     /// Files, including pipes and terminals; may be combined with --sockets and --disks
     #[arg(long)]
@@ -61,9 +60,6 @@ pub struct SlowerArgs {
     /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Selection of samples.
-    #[command(flatten)]
-    samples: SampleArgs,
 }
 
 impl SlowerArgs {
@@ -79,9 +75,9 @@ impl SlowerArgs {
 
 /// Lists slow calls.
 pub fn run(args: &SlowerArgs) -> Result<Outcome> {
-    output::refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
-    let paths = repository::expand(&args.inputs, args.samples.range.last)?;
-    let choice = Choice::new(args.samples.filter(), time_range::nanos(&paths, &args.samples.range)?);
+    output::refuse_input(&args.output, args.inputs.inputs.iter().map(PathBuf::as_path))?;
+    let paths = args.inputs.files()?;
+    let choice = args.inputs.choice(&paths)?;
     let mut outcome = Outcome::Whole;
     output::text(&args.output, |out| -> Result<()> {
         let mut list = List {
@@ -105,7 +101,7 @@ pub fn run(args: &SlowerArgs) -> Result<Outcome> {
             match event_reader::read_file(path, &wanted, &mut list) {
                 Ok(Outcome::Whole) => {}
                 Ok(other) => outcome = other,
-                Err(_) if repository::rolled_away(path, &args.inputs) => {}
+                Err(_) if repository::rolled_away(path, &args.inputs.inputs) => {}
                 Err(error) => return Err(error),
             }
             if let Some(error) = list.failed.take() {
@@ -166,7 +162,7 @@ impl Taker for List<'_> {
 impl List<'_> {
     fn finish(mut self, paths: &[PathBuf]) -> Result<()> {
         if self.seen == 0 {
-            let inputs = all_shown(&self.args.inputs);
+            let inputs = all_shown(&self.args.inputs.inputs);
             let Some(why) = absence::explain_absence(paths, self.lost)? else {
                 bail!(
                     "{inputs} has no reads, writes or similar calls (jdk.FileRead, …); record with -e io, --syscall-io or --block-io"

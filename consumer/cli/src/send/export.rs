@@ -21,6 +21,7 @@ use regex::Regex;
 use crate::Outcome;
 use crate::args::selection::SampleArgs;
 use crate::args::usage::usage;
+use crate::args::values;
 use crate::args::{help, time_range};
 use crate::diagnostics::{self, Progress, shown};
 use crate::input::unfinished;
@@ -67,7 +68,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     send: Option<Target>,
     /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
     /// Traces: also infer spans from samples; spans of the program that would be their children are linked
     #[arg(long)]
@@ -109,15 +110,15 @@ pub struct ExportArgs {
     #[arg(help_heading = help::SENDING)]
     insecure: bool,
     /// Streams: interval between messages
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::timeout)]
     #[arg(help_heading = help::STREAM)]
     every: Duration,
     /// Timeout of an attempt to send
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::timeout)]
     #[arg(help_heading = help::SENDING)]
     timeout: Duration,
     /// Give up a message that was not accepted for this time, which is also the maximum wait at the end
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = values::timeout)]
     #[arg(help_heading = help::SENDING)]
     patience: Duration,
     /// Maximum bytes that wait to be sent; for a stream, excess data is dropped and counted
@@ -158,13 +159,6 @@ fn pair(text: &str) -> Result<(String, String), String> {
         return Err(format!("{text:?} has no name"));
     }
     Ok((name.trim().to_owned(), value.to_owned()))
-}
-
-/// Parses a timeout within a sensible range.
-fn time(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    let within = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
-    within.then_some(time).ok_or_else(|| format!("{text} is not between 100ms and 1d"))
 }
 
 /// Exports.

@@ -18,12 +18,12 @@ use crate::output;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline metadata run.jfr | less
-  flightline metadata run.jfr --events ThreadPark,'jdk.Thread*'
+  flightline metadata run.jfr --event ThreadPark,'jdk.Thread*'
   flightline metadata run.jfr --categories 'GC,Java*' --details
   flightline metadata run.jfr --json | jq '.types[].name'
 
 The text has the format of the JDK's `jfr metadata`. It contains all types, or the event types selected \
-with --events and --categories. If chunks declare a type differently, the first declaration is shown.";
+with --event and --categories. If chunks declare a type differently, the first declaration is shown.";
 
 /// Arguments of `metadata`.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub struct MetadataArgs {
     #[arg(long)]
     json: bool,
     /// Event types, by name with or without package; `*` matches any text, `?` one character
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(short, long = "event", visible_alias = "events", value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
     /// Event types by category, with `*` and `?`; initials, such as JVM, match names of several words
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]

@@ -25,12 +25,12 @@ use crate::usage_error::bail_usage;
 pub const EXAMPLES: &str = "\
 Examples:
   flightline print run.jfr | less
-  flightline print run.jfr --events ExecutionSample --stack-depth 64
-  flightline print run.jfr --events 'jdk.Thread*,flightline.*' --ndjson | jq -r .event
+  flightline print run.jfr --event ExecutionSample --stack-depth 64
+  flightline print run.jfr --event 'jdk.Thread*,flightline.*' --ndjson | jq -r .event
   flightline print run.jfr --categories 'GC,Java Application' --from 2m --to -30
-  flightline print run.jfr --events CPULoad --csv -o load.csv
+  flightline print run.jfr --event CPULoad --csv -o load.csv
   flightline print run.jfr --json -o run.json               the format of the JDK's `jfr print --json`
-  flightline print --follow --events GarbageCollection run.jfr   while it is recorded, until Ctrl-C
+  flightline print --follow --event GarbageCollection run.jfr   while it is recorded, until Ctrl-C
   flightline record -o - -- ./server | flightline print - --ndjson
 
 Text and JSON have the format of the JDK's `jfr print`: events of a chunk in order of their end, five \
@@ -49,7 +49,7 @@ pub struct PrintArgs {
     #[arg(long, conflicts_with = "Form")]
     exact: bool,
     /// Event types, by name with or without package; `*` matches any text, `?` one character
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(short, long = "event", visible_alias = "events", value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
     /// Event types by category, with `*` and `?`; initials, such as JVM, match names of several words
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]

@@ -123,7 +123,7 @@ struct ProfileArgs {
     #[arg(short, long, value_name = "EVENT")]
     engine: Vec<String>,
     /// Label of the run
-    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::args::values::label)]
     label: Vec<(String, String)>,
     /// Do not wait for the end
     #[arg(long, conflicts_with = "output")]
@@ -403,9 +403,4 @@ fn mode(text: &str) -> Result<Mode, String> {
         let names: Vec<&str> = Mode::ALL.iter().map(|mode| mode.name()).collect();
         format!("choose one of {}", names.join(", "))
     })
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let label = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    label.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
 }

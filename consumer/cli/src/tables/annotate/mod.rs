@@ -49,7 +49,7 @@ pub struct AnnotateArgs {
     pub inputs: Vec<PathBuf>,
     /// Event type, as for `flightline flame`; repeatable [default: CPU samples, else wall-clock samples, else
     /// the most frequent]
-    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,
     /// Weigh CPU samples by time instead of counting them. Other events are always weighed by their size or
     /// duration, if any

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use flightline_consumer::format::amount;
+use flightline_consumer::format::{amount, percent};
 
 use super::machine::Machine;
 use super::{Report, View};
@@ -168,8 +168,4 @@ fn table(
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
-}
-
-fn percent(part: u64, all: u64) -> String {
-    format!("{:.1} %", 100.0 * part as f64 / all.max(1) as f64)
 }
