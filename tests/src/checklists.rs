@@ -200,7 +200,7 @@ pub fn page(name: &str, title: &str, rows: &[Row]) -> String {
     for row in rows {
         let (of, number) = row.key.split_once(' ').unwrap_or(("", &row.key));
         if of != section {
-            _ = write!(page, "\n## {}\n\n| # | asked | shown by |\n|---|---|---|\n", row.section);
+            _ = write!(page, "\n## {}\n\n| # | point | shown by |\n|---|---|---|\n", row.section);
             section = of;
         }
         _ = writeln!(page, "| {number} | {} | {} |", row.asked, row.shown);
@@ -231,7 +231,7 @@ pub fn index(lists: &[(&str, &str, Vec<Row>)]) -> String {
             .filter(|(_, row)| row.by().0 == by)
             .peekable();
         if rows.peek().is_some() {
-            _ = write!(page, "\n## {heading}\n\n| | asked | |\n|---|---|---|\n");
+            _ = write!(page, "\n## {heading}\n\n| | point | |\n|---|---|---|\n");
         }
         for (name, row) in rows {
             _ = writeln!(page, "| [{name}]({name}.md) {} | {} | {} |", row.key, row.asked, row.shown);

@@ -52,7 +52,7 @@ fn every_checklist_point_has_existing_evidence() {
             assert!(keys.insert(place.clone()), "{place} is there twice");
             wrong.extend(row.by().1.into_iter().map(|what| format!("{place}: {what}")));
             if row.asked.trim().is_empty() {
-                wrong.push(format!("{place}: says nothing of what is asked"));
+                wrong.push(format!("{place}: has no answer to the point"));
             }
         }
     }

@@ -71,7 +71,7 @@ fn only_work_between_start_and_stop_is_recorded() {
     assert_eq!(
         count("fd", victim.pid),
         count("fd", bare.pid),
-        "a waiting program holds no descriptor of ours"
+        "a waiting program holds no descriptor of Flightline"
     );
     assert_eq!(count("task", victim.pid), count("task", bare.pid), "nor a thread");
     bare.tell("end 0");
@@ -96,7 +96,10 @@ fn only_work_between_start_and_stop_is_recorded() {
     let recording = Recording::read(&path).unwrap();
     let lost: u64 = recording.losses.iter().filter(|l| l.cause == "stopped").map(|l| l.cpu_ns).sum();
     let right = u64::from(3 * MS) * 1_000_000;
-    assert!((right * 9 / 10..right * 3 / 2).contains(&lost), "{lost} ns told as stopped, {right} were");
+    assert!(
+        (right * 9 / 10..right * 3 / 2).contains(&lost),
+        "{lost} ns recorded as stopped instead of {right}"
+    );
     let process = &status["processes"][0];
     assert_eq!((status["state"].as_str(), process["threads"].as_u64()), (Some("recording"), Some(3)));
     assert!(status["samples"].as_u64().unwrap() >= u64::from(3 * MS), "{status}");
@@ -171,7 +174,7 @@ fn interval_and_perf_events_change_while_recording() {
         assert!((part(name) - right).abs() <= 0.08 * right + 12.0 + stolen, "{name} at 1 ms: {seen:?}");
     }
     let recording = Recording::read(&path).unwrap();
-    assert!(recording.chunks >= 2, "what a sample stands for is said by chunk");
+    assert!(recording.chunks >= 2, "each chunk has the weight of a sample");
     if works {
         let events = recording.events.get("flightline.EventSample").copied().unwrap_or(0) as f64;
         // Only the requested phase.
@@ -477,7 +480,7 @@ fn requests_from_other_users_are_rejected() {
     const NOBODY: u32 = 65534;
     // SAFETY: no memory is involved.
     if unsafe { libc::geteuid() } != 0 {
-        return skip::skip("not root: nobody else can be played");
+        return skip::skip("not root: cannot run as another user");
     }
     let _place = beside();
     let (_folder, path) = folder();

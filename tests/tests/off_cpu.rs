@@ -60,7 +60,7 @@ fn compare(truth: &Truth, all: &[Span], switch_ns: u64, stolen_ns: u64) {
         let counted = count("involuntary");
         assert!(
             (counted - 1..=counted + 2).contains(&involuntary),
-            "{name}: put aside {involuntary} times, not {counted}"
+            "{name}: preempted {involuntary} times, not {counted}"
         );
         // The extra intervals are at either end.
         let more = own.len().saturating_sub((count("voluntary") + count("involuntary")) as usize).min(4);
@@ -402,10 +402,10 @@ fn rate_limit_counts_omitted_switches() {
     };
     let (held, broken) = (lost("off-cpu: switches held back"), lost("off-cpu: held back"));
     assert!(held > switches / 4, "{held} of {switches} held back: {losses:?}");
-    let told = all.len() as i64 + held + broken + lost("off-cpu: end not seen");
+    let total = all.len() as i64 + held + broken + lost("off-cpu: end not seen");
     assert!(
-        (switches - switches / 50..=switches + switches / 10).contains(&told),
-        "{told} of {switches}: {} recorded, {losses:?}",
+        (switches - switches / 50..=switches + switches / 10).contains(&total),
+        "{total} of {switches}: {} recorded, {losses:?}",
         all.len()
     );
     assert!(all.len() < switches as usize / 2, "{} of {switches} recorded", all.len());
@@ -414,6 +414,6 @@ fn rate_limit_counts_omitted_switches() {
     let mut draw = Command::new(flightline());
     draw.args(["offcpu", "--state", "all"]).arg(&recorded.path);
     let drawn = run(draw.stdin(Stdio::null()), LIMIT);
-    let told = format!("{lost} scheduler records and intervals were lost");
-    assert!(drawn.code() == 0 && drawn.stderr.contains(&told), "{losses:?}: {}", drawn.stderr);
+    let total = format!("{lost} scheduler records and intervals were lost");
+    assert!(drawn.code() == 0 && drawn.stderr.contains(&total), "{losses:?}: {}", drawn.stderr);
 }

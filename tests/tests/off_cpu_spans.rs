@@ -112,7 +112,7 @@ fn thread_time_is_attributed_to_correct_span() {
     let slices: Vec<f64> =
         slices.iter().map(|span| span.number("runQueue") as f64).filter(|queued| *queued > 0.0).collect();
     let slice = slices.iter().sum::<f64>() / slices.len().max(1) as f64;
-    println!("{:.1} ms stolen, {:.2} ms put aside at a time", stolen / 1e6, slice / 1e6);
+    println!("{:.1} ms stolen, {:.2} ms preempted at a time", stolen / 1e6, slice / 1e6);
     let mut wrong = Vec::new();
     for by in BY {
         let time = lines("threadtime", path, &["--by", by_here(by)]);

@@ -59,7 +59,7 @@ fn check_accounts(truth: &Truth, recording: &Recording, stolen_ns: u64, period_n
         let events = samples.get(&thread.tid).copied().unwrap_or(0) * period_ns;
         assert!(
             events.abs_diff(ledger.sampled_ns) <= period_ns * (cpus + 1),
-            "{}: events stand for {events} ns: {ledger:?}",
+            "{}: events represent {events} ns: {ledger:?}",
             thread.name
         );
     }

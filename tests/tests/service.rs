@@ -138,7 +138,7 @@ fn running_program_is_profiled_from_outside() {
     assert!(recording.share(|s| s.frames.iter().any(|f| f.method.contains("PyEval"))) > 90.0);
     program.kill().unwrap();
     program.wait().unwrap();
-    until(LIMIT, "the end to be told", || {
+    until(LIMIT, "the end to be reported", || {
         let target = service.get(&format!("/v1/targets/{}", target["id"].as_str().unwrap())).json();
         (target["state"] == "GONE").then_some(())
     });
@@ -359,7 +359,7 @@ fn continuous_recording_is_drawn_by_time_range_and_yields_to_run() {
         let meanwhile = drawn(began + 2_000, began + 5_000);
         assert!(meanwhile >= 30, "{meanwhile} samples at 99 a second in 3 s of the run");
     } else {
-        skip::skip("perf_event_open is not allowed: what is recorded all the time beside a run");
+        skip::skip("perf_event_open is not allowed: the continuous profile during a run");
     }
     // The last data arrives after the program has ended.
     signal(agent.program(), libc::SIGKILL);

@@ -350,7 +350,7 @@ async fn one_at_a_time_works_on_a_store_and_can_be_told_to_stop() {
     let work = || Maintainer::new(place(folder.path()), options(), NOW);
     let lock = Lock::take(&place(folder.path())).await.unwrap();
     let told = work().run(pending()).await.unwrap_err();
-    assert!(format!("{told:#}").contains("is being worked on by process"), "{told:#}");
+    assert!(format!("{told:#}").contains("is locked by process"), "{told:#}");
     // A dry run needs no lock.
     let dry = Options { dry_run: true, ..options() };
     assert!(Maintainer::new(place(folder.path()), dry, NOW).run(pending()).await.unwrap().compacted > 0);
