@@ -208,8 +208,8 @@ fn missing_agent_is_reported_and_program_runs() {
     let mut command = preloaded(&stub, Command::new("true"));
     let ended = run(command.env("FLIGHTLINE_BIN", "/no/such/flightline"), LIMIT);
     assert_eq!(ended.code(), 0);
-    assert!(ended.stderr.contains("cannot join the profiling service"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("FLIGHTLINE_BIN"), "{}", ended.stderr);
     let mut command = preloaded(&stub, Command::new("true"));
     let ended = run(command.env("FLIGHTLINE_BIN", "/etc/passwd"), LIMIT);
-    assert!(ended.code() == 0 && ended.stderr.contains("set FLIGHTLINE_BIN"), "{}", ended.stderr);
+    assert!(ended.code() == 0 && ended.stderr.contains("FLIGHTLINE_BIN"), "{}", ended.stderr);
 }

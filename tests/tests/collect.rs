@@ -510,6 +510,6 @@ fn invalid_inputs_and_outputs_are_rejected() {
     let (code, summary, errors) =
         feed(&["-o", "y.jfr"], work.path(), b"no recording at all, and longer than a header is, of 68 bytes");
     assert_eq!((code, summary["chunks"].as_u64()), (1, Some(0)), "{errors}");
-    assert!(errors.contains("not a JFR stream"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(!work.path().join("y.jfr").exists(), "nothing is left behind");
 }

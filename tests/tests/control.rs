@@ -433,7 +433,7 @@ fn start_fails_without_harm_in_seccomp_restricted_program() {
     assert_eq!(victim.number("restricted "), 0);
     let refused = victim.ctl(&["start", "-o", path.to_str().unwrap()]);
     assert_eq!(refused.code(), 1, "{}", refused.stdout_text());
-    assert!(refused.stderr.contains("did not respond"), "{}", refused.stderr);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     victim.work("after", 10);
     assert_eq!(victim.end(0), 0);
 }
@@ -443,9 +443,9 @@ fn invalid_ctl_requests_are_reported_in_one_line() {
     let _place = beside();
     let own = std::process::id();
     let table: [(u32, &[&str], i32, &str); 6] = [
-        (own, &["status"], 1, "was started without libflightline.so"),
-        (own, &["start"], 1, "was started without libflightline.so"),
-        (u32::MAX >> 1, &["status"], 1, "does not exist"),
+        (own, &["status"], 1, "libflightline.so"),
+        (own, &["start"], 1, "libflightline.so"),
+        (u32::MAX >> 1, &["status"], 1, "2147483647"),
         (own, &["sing"], 2, ""),
         (own, &["start", "-F", "0"], 2, ""),
         (own, &["engines"], 2, ""),
@@ -460,7 +460,7 @@ fn invalid_ctl_requests_are_reported_in_one_line() {
     for words in [&["stop"][..], &["pause"], &["resume"], &["dump"], &["engines", "cpu"]] {
         let finished = victim.ctl(words);
         assert_eq!(finished.code(), 1);
-        assert!(finished.stderr.contains("is not being recorded"), "{}", finished.stderr);
+        assert!(finished.stderr.contains(&victim.pid.to_string()), "{}", finished.stderr);
     }
     let nowhere = victim.ctl(&["start", "-o", "/no/such/folder/x.jfr"]);
     assert_eq!((nowhere.code(), nowhere.stderr.lines().count()), (1, 1), "{}", nowhere.stderr);
@@ -495,7 +495,7 @@ fn requests_from_other_users_are_rejected() {
         asked.args(["ctl", "-p", &victim.pid.to_string(), action]).uid(NOBODY).gid(NOBODY);
         let refused = run(asked.current_dir("/"), LIMIT);
         assert_eq!(refused.code(), 1, "{action}");
-        assert!(refused.stderr.contains("belongs to user 0"), "{action}: {}", refused.stderr);
+        assert!(refused.stderr.contains("user 0"), "{action}: {}", refused.stderr);
     }
     let maps = fs::read_to_string(format!("/proc/{}/maps", victim.pid)).unwrap();
     let page = maps.lines().find(|l| l.ends_with("/session")).unwrap();
