@@ -123,7 +123,7 @@ fn main() {
     println!("a recorder, no sample:");
     bare();
     layers();
-    assert_eq!(TOLD.load(Relaxed), 0, "nothing to tell without a sample");
+    assert_eq!(TOLD.load(Relaxed), 0, "nothing is recorded without a sample");
     println!("a recorder that wants all:");
     MODE.store(mode::ALL, Relaxed);
     bare();

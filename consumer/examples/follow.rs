@@ -1,4 +1,4 @@
-//! Follows a recorder and tells its samples as they come:
+//! Follows a recorder and prints its samples as they arrive:
 //! `flightline record -o unix:/run/user/1000/app.sock -- ./app`, then
 //! `cargo run -p flightline-consumer --example follow -- unix:/run/user/1000/app.sock`.
 //! Also: `tcp:HOST:PORT` (FLIGHTLINE_TOKEN), `fd:N`, a FIFO or file, `-` for standard input.

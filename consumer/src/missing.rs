@@ -60,8 +60,8 @@ impl Missing {
 impl Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.share() {
-            Some(share) => write!(f, "{share} of what was to be recorded: {}", self.causes.join(", ")),
-            None => write!(f, "lost of what was recorded: {}", self.causes.join(", ")),
+            Some(share) => write!(f, "{share}: {}", self.causes.join(", ")),
+            None => write!(f, "lost: {}", self.causes.join(", ")),
         }
     }
 }
@@ -111,12 +111,9 @@ mod tests {
             (EVENT_LOSS, "kernel-io: output full", 7, 0),
         ]);
         let cpu = of(&lost, "jdk.ExecutionSample", (54, 540_000_000), Unit::Nanoseconds);
-        assert_eq!(
-            cpu.as_deref(),
-            Some("10.0 % lost of what was to be recorded: not armed 10.0 ms, ring full 50.0 ms")
-        );
+        assert_eq!(cpu.as_deref(), Some("10.0 % lost: not armed 10.0 ms, ring full 50.0 ms"));
         let alloc = of(&lost, "profiler.Malloc", (300, 1 << 20), Unit::Bytes);
-        assert_eq!(alloc.as_deref(), Some("25.0 % lost of what was to be recorded: 100 of alloc"));
+        assert_eq!(alloc.as_deref(), Some("25.0 % lost: 100 of alloc"));
         assert!(of(&lost, "jdk.FileRead", (1, 1), Unit::Nanoseconds).unwrap().starts_with("87.5 % lost"));
         assert_eq!(of(&lost, "profiler.WallClockSample", (300, 300), Unit::Nanoseconds), None);
     }

@@ -11,7 +11,7 @@ use jfr_format::jfr_view;
 use jfr_format::read::{Chunk, Delivery, Filter, Input, Item, StackReader, Views};
 
 jfr_view! {
-    /// What is wanted of a sample.
+    /// Fields of a sample.
     struct Sample<'a>: "jdk.ExecutionSample" {
         stack: Option<Reference<'a>> = "stackTrace",
     }

@@ -71,7 +71,7 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Does `write`; if the chunk is full, once more in a fresh one.
+    /// Does `write`; if the chunk is full, retries in a new one.
     fn or_next_chunk(
         &mut self,
         now: Ticks,

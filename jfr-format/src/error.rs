@@ -174,7 +174,7 @@ impl fmt::Display for Nonconformance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frequency(frequency) => {
-                write!(f, "a clock of {frequency} ticks per second; ticks are taken for nanoseconds")
+                write!(f, "a clock of {frequency} ticks per second; ticks are treated as nanoseconds")
             }
             Self::Uncompressed => f.write_str("integers said to be uncompressed are read as compressed"),
             Self::Unpatched => f.write_str("the header of the finished chunk was never completed"),

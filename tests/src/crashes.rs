@@ -160,7 +160,7 @@ impl Found {
         }
         let n: usize = self.marked.iter().map(Vec::len).sum();
         if self.exact != n {
-            return Some(format!("{n} sampled, {} told exactly", self.exact));
+            return Some(format!("{n} sampled, {} counted exactly", self.exact));
         }
         (self.nameless > 0).then(|| format!("{} of {n} have no names", self.nameless))
     }

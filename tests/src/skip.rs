@@ -59,7 +59,7 @@ pub fn have(program: &str) -> bool {
 pub fn have_cpp() -> bool {
     let here = have("g++");
     if !here {
-        skip("no g++ here: what is asked of programs in C++");
+        skip("g++ is not installed: programs in C++ were not tested");
     }
     here
 }
@@ -69,7 +69,7 @@ pub fn have_cpp() -> bool {
 pub fn have_python() -> bool {
     let here = Path::new("/usr/bin/python3").exists();
     if !here {
-        skip("no /usr/bin/python3 here: what is asked of its programs");
+        skip("/usr/bin/python3 is not installed: its programs were not tested");
     }
     here
 }

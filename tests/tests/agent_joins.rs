@@ -51,10 +51,10 @@ fn preloaded_program_joins_by_environment() {
         assert_eq!(
             count(what, victim.pid),
             count(what, bare.pid),
-            "{what}: nothing of ours is in the program"
+            "{what}: the program contains nothing of Flightline"
         );
     }
-    assert_eq!(children(victim.pid).len(), 0, "the agent is nobody's child");
+    assert_eq!(children(victim.pid).len(), 0, "the agent is not a child of the program");
     bare.end(0);
     assert_eq!(agents(victim.pid).len(), 1);
     stub.begin("run", "CPU", LONG, Some("1ms"));
@@ -115,7 +115,7 @@ fn program_joins_by_c_api() {
     assert_eq!((&hello["pid"], &hello["labels"]["zone"]), (&json!(victim.pid), &json!("eu-3")));
     assert!(capability(&hello, "ALLOC").0);
     records(&stub, &mut victim);
-    assert_eq!(children(victim.pid).len(), 0, "the agent is nobody's child");
+    assert_eq!(children(victim.pid).len(), 0, "the agent is not a child of the program");
     victim.end(0);
     assert_eq!(gone(&stub), "it has ended");
 }
@@ -208,8 +208,8 @@ fn missing_agent_is_reported_and_program_runs() {
     let mut command = preloaded(&stub, Command::new("true"));
     let ended = run(command.env("FLIGHTLINE_BIN", "/no/such/flightline"), LIMIT);
     assert_eq!(ended.code(), 0);
-    assert!(ended.stderr.contains("cannot join the profiling service"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("FLIGHTLINE_BIN"), "{}", ended.stderr);
     let mut command = preloaded(&stub, Command::new("true"));
     let ended = run(command.env("FLIGHTLINE_BIN", "/etc/passwd"), LIMIT);
-    assert!(ended.code() == 0 && ended.stderr.contains("set FLIGHTLINE_BIN"), "{}", ended.stderr);
+    assert!(ended.code() == 0 && ended.stderr.contains("FLIGHTLINE_BIN"), "{}", ended.stderr);
 }

@@ -50,7 +50,7 @@ fn estimates_are_unbiased_over_100_runs() {
         let (off, interval) = (100.0 * (mean / truth - 1.0), 196.0 * error / truth);
         println!("{site:8} true {truth:11} mean {mean:13.1} ({off:+.2} %, 95 % interval ±{interval:.2} %)");
         assert!((mean - truth).abs() <= 5.0 * error, "{site}: {mean} of {truth}, standard error {error}");
-        assert!(5.0 * error < 0.06 * truth, "{site}: too few samples to tell: {error} of {truth}");
+        assert!(5.0 * error < 0.06 * truth, "{site}: too few samples: {error} of {truth}");
     }
 }
 
@@ -96,16 +96,16 @@ fn one_byte_interval_samples_every_allocation() {
     // A free for every allocation that is not live.
     assert_eq!(all.freed.len() + all.live.len(), all.sampled.len());
     // The closing line counts the program's own allocations, not the recorded events.
-    let told = format!("{} alloc, {} free events", all.sampled.len(), all.freed.len());
-    assert!(recorded.finished.stderr.contains(&told), "{told}: {}", recorded.finished.stderr);
+    let report = format!("{} alloc, {} free events", all.sampled.len(), all.freed.len());
+    assert!(recorded.finished.stderr.contains(&report), "{report}: {}", recorded.finished.stderr);
     // Readers that sort by time get the same result.
     let live: HashSet<i64> = all.live.iter().map(|b| b.address).collect();
     let by_time = all.alive_by_time();
     if let Some(address) = live.symmetric_difference(&by_time).next() {
-        let told = all.in_order.iter().enumerate().filter(|(_, told)| told.1 == *address);
-        let told: Vec<_> = told.map(|(at, (time, _, allocated))| (at, *time, *allocated)).collect();
+        let report = all.in_order.iter().enumerate().filter(|(_, report)| report.1 == *address);
+        let report: Vec<_> = report.map(|(at, (time, _, allocated))| (at, *time, *allocated)).collect();
         let (ours, theirs) = (live.len(), by_time.len());
-        panic!("{ours} alive, {theirs} by time; place, time, allocated of {address:#x}: {told:?}");
+        panic!("{ours} alive, {theirs} by time; place, time, allocated of {address:#x}: {report:?}");
     }
 }
 
@@ -274,11 +274,11 @@ fn allocator_linked_into_program_is_reported() {
     for flags in [&["-O2"][..], &["-O2", "-rdynamic"]] {
         let program = victim::c("alloc_own", flags);
         let recorded = record("alloc@1,live").run(&program, &[]).expect_code(0);
-        let told = "contains its own allocator (malloc)";
-        assert!(recorded.finished.stderr.contains(told), "{}", recorded.finished.stderr);
+        let report = "contains its own allocator (malloc)";
+        assert!(recorded.finished.stderr.contains(report), "{}", recorded.finished.stderr);
         assert_eq!(recorded.read().events["flightline.Notice"], 1);
         let quiet = record("cpu").run(&program, &[]).expect_code(0);
-        assert!(!quiet.finished.stderr.contains(told), "{}", quiet.finished.stderr);
+        assert!(!quiet.finished.stderr.contains(report), "{}", quiet.finished.stderr);
     }
 }
 
@@ -344,13 +344,13 @@ fn live_memory_is_written_while_program_sleeps() {
     let there = |name: &str| recording.folder().join(name).exists().then_some(());
     until(limit, "allocations", || there("allocated"));
     // The program waits for a command to continue.
-    let told = until(limit, "what is alive", || {
+    let report = until(limit, "what is alive", || {
         let mut print = Command::new(victim::flightline());
         print.args(["print", "--json", "--events", "flightline.LiveMemory"]).arg(recording.path());
         let text = run(&mut print, limit).stdout_text();
         text.contains("\"hold\"").then_some(text)
     });
-    assert!(told.contains("LiveMemory") && there("freed").is_none(), "{told}");
+    assert!(report.contains("LiveMemory") && there("freed").is_none(), "{report}");
     for name in ["paused", "go"] {
         std::fs::write(recording.folder().join(name), "").unwrap();
     }
@@ -456,17 +456,17 @@ fn live_memory_is_summarized_periodically() {
         record("alloc@1,live").option("--live-interval").option("1s").run(&program, &["200"]).expect_code(0);
     let (truth, all) = (recorded.truth().counts, read(&recorded));
     let of_leak = all.alive.iter().filter(|block| block.stack.iter().any(|f| f == "leak"));
-    let told: Vec<(i64, i64, i64)> = of_leak.map(|block| (block.time, block.size, block.weight)).collect();
-    assert!(told.len() >= 2, "{told:?}");
-    assert!(told.is_sorted() && told.windows(2).all(|pair| pair[0].2 < pair[1].2), "{told:?}");
+    let report: Vec<(i64, i64, i64)> = of_leak.map(|block| (block.time, block.size, block.weight)).collect();
+    assert!(report.len() >= 2, "{report:?}");
+    assert!(report.is_sorted() && report.windows(2).all(|pair| pair[0].2 < pair[1].2), "{report:?}");
     assert!(
-        told.iter().all(|(_, count, bytes)| count * 1000 == *bytes && *bytes <= truth["leak"]),
-        "{told:?}"
+        report.iter().all(|(_, count, bytes)| count * 1000 == *bytes && *bytes <= truth["leak"]),
+        "{report:?}"
     );
     // At the end each block is reported once.
     assert_eq!(by_function(&all.live)["leak"], truth["leak"]);
     let quiet = record("alloc@1,live").run(&program, &["1"]).expect_code(0);
-    assert!(read(&quiet).alive.is_empty(), "told after a minute");
+    assert!(read(&quiet).alive.is_empty(), "reported after a minute");
 }
 
 /// async-profiler's converter reads the events, and its totals are ours.

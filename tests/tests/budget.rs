@@ -33,8 +33,11 @@ fn recording_contains_its_own_cost() {
         recording.ledger.iter().map(|l| (l.tid, l.cpu_ns)).collect::<HashMap<_, _>>().values().sum();
     // One account of the whole process, one of each thread: ids may be reused, and clocks continue after the
     // last reading.
-    let told = sum("cpuTime");
-    assert!(told >= cpu * 9 / 10 && told > 0, "{told} ns of CPU time told, threads used {cpu}");
+    let recorded_cpu = sum("cpuTime");
+    assert!(
+        recorded_cpu >= cpu * 9 / 10 && recorded_cpu > 0,
+        "{recorded_cpu} ns of CPU time recorded, threads used {cpu}"
+    );
     assert!(sum("signals") > 100, "{costs:?}");
     for (field, least) in [("handlers", 100), ("delivery", 50)] {
         let each = sum(field) / sum("signals");

@@ -120,7 +120,7 @@ fn conserved(engine: &str, rate: u32) {
         let most = 0.65f64.max(0.56 + period_ns as f64 / 60e6);
         assert!(
             (0.4..most).contains(&part),
-            "{part:.2} of the blocker's time is told as blocked: {losses:?}"
+            "{part:.2} of the blocker's time is recorded as blocked: {losses:?}"
         );
     }
 

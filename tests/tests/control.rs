@@ -71,7 +71,7 @@ fn only_work_between_start_and_stop_is_recorded() {
     assert_eq!(
         count("fd", victim.pid),
         count("fd", bare.pid),
-        "a waiting program holds no descriptor of ours"
+        "a waiting program holds no descriptor of Flightline"
     );
     assert_eq!(count("task", victim.pid), count("task", bare.pid), "nor a thread");
     bare.tell("end 0");
@@ -96,7 +96,10 @@ fn only_work_between_start_and_stop_is_recorded() {
     let recording = Recording::read(&path).unwrap();
     let lost: u64 = recording.losses.iter().filter(|l| l.cause == "stopped").map(|l| l.cpu_ns).sum();
     let right = u64::from(3 * MS) * 1_000_000;
-    assert!((right * 9 / 10..right * 3 / 2).contains(&lost), "{lost} ns told as stopped, {right} were");
+    assert!(
+        (right * 9 / 10..right * 3 / 2).contains(&lost),
+        "{lost} ns recorded as stopped instead of {right}"
+    );
     let process = &status["processes"][0];
     assert_eq!((status["state"].as_str(), process["threads"].as_u64()), (Some("recording"), Some(3)));
     assert!(status["samples"].as_u64().unwrap() >= u64::from(3 * MS), "{status}");
@@ -171,7 +174,7 @@ fn interval_and_perf_events_change_while_recording() {
         assert!((part(name) - right).abs() <= 0.08 * right + 12.0 + stolen, "{name} at 1 ms: {seen:?}");
     }
     let recording = Recording::read(&path).unwrap();
-    assert!(recording.chunks >= 2, "what a sample stands for is said by chunk");
+    assert!(recording.chunks >= 2, "each chunk has the weight of a sample");
     if works {
         let events = recording.events.get("flightline.EventSample").copied().unwrap_or(0) as f64;
         // Only the requested phase.
@@ -430,7 +433,7 @@ fn start_fails_without_harm_in_seccomp_restricted_program() {
     assert_eq!(victim.number("restricted "), 0);
     let refused = victim.ctl(&["start", "-o", path.to_str().unwrap()]);
     assert_eq!(refused.code(), 1, "{}", refused.stdout_text());
-    assert!(refused.stderr.contains("did not respond"), "{}", refused.stderr);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     victim.work("after", 10);
     assert_eq!(victim.end(0), 0);
 }
@@ -440,9 +443,9 @@ fn invalid_ctl_requests_are_reported_in_one_line() {
     let _place = beside();
     let own = std::process::id();
     let table: [(u32, &[&str], i32, &str); 6] = [
-        (own, &["status"], 1, "was started without libflightline.so"),
-        (own, &["start"], 1, "was started without libflightline.so"),
-        (u32::MAX >> 1, &["status"], 1, "does not exist"),
+        (own, &["status"], 1, "libflightline.so"),
+        (own, &["start"], 1, "libflightline.so"),
+        (u32::MAX >> 1, &["status"], 1, "2147483647"),
         (own, &["sing"], 2, ""),
         (own, &["start", "-F", "0"], 2, ""),
         (own, &["engines"], 2, ""),
@@ -457,7 +460,7 @@ fn invalid_ctl_requests_are_reported_in_one_line() {
     for words in [&["stop"][..], &["pause"], &["resume"], &["dump"], &["engines", "cpu"]] {
         let finished = victim.ctl(words);
         assert_eq!(finished.code(), 1);
-        assert!(finished.stderr.contains("is not being recorded"), "{}", finished.stderr);
+        assert!(finished.stderr.contains(&victim.pid.to_string()), "{}", finished.stderr);
     }
     let nowhere = victim.ctl(&["start", "-o", "/no/such/folder/x.jfr"]);
     assert_eq!((nowhere.code(), nowhere.stderr.lines().count()), (1, 1), "{}", nowhere.stderr);
@@ -477,7 +480,7 @@ fn requests_from_other_users_are_rejected() {
     const NOBODY: u32 = 65534;
     // SAFETY: no memory is involved.
     if unsafe { libc::geteuid() } != 0 {
-        return skip::skip("not root: nobody else can be played");
+        return skip::skip("not root: cannot run as another user");
     }
     let _place = beside();
     let (_folder, path) = folder();
@@ -492,7 +495,7 @@ fn requests_from_other_users_are_rejected() {
         asked.args(["ctl", "-p", &victim.pid.to_string(), action]).uid(NOBODY).gid(NOBODY);
         let refused = run(asked.current_dir("/"), LIMIT);
         assert_eq!(refused.code(), 1, "{action}");
-        assert!(refused.stderr.contains("belongs to user 0"), "{action}: {}", refused.stderr);
+        assert!(refused.stderr.contains("user 0"), "{action}: {}", refused.stderr);
     }
     let maps = fs::read_to_string(format!("/proc/{}/maps", victim.pid)).unwrap();
     let page = maps.lines().find(|l| l.ends_with("/session")).unwrap();

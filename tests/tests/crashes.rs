@@ -301,7 +301,7 @@ fn damaged_shared_memory_leaves_recording_readable() {
 #[test]
 fn sync_writes_flushes_to_disk_on_separate_thread() {
     if !skip::have("strace") {
-        return skip::skip("no strace here: nobody saw what goes to the disk");
+        return skip::skip("strace is not installed: writes to the disk were not checked");
     }
     let _place = beside();
     for repository in [false, true] {

@@ -107,7 +107,7 @@ fn repository_is_dumped_while_it_is_written() {
     assert_eq!(seen(&out), set(&["before", "during", "resumed"]));
     jdks_agree(&out);
     let again = dump(&["-p", &pid], &out);
-    assert!(again.code() == 1 && again.stderr.contains("use --force"), "{}", again.stderr);
+    assert!(again.code() == 1 && again.stderr.contains("--force"), "{}", again.stderr);
     // The same by the folder's name, replacing the old copy.
     victim.work("after", MS);
     victim.ask(&["dump"]);
@@ -148,7 +148,11 @@ fn file_recording_is_dumped_to_file_and_pipe() {
     assert_eq!(seen(&out), set(&["before", "during"]));
     victim.work("after", MS);
     let onto_itself = dump(&["-p", &pid, "--force"], &path);
-    assert!(onto_itself.code() == 1 && onto_itself.stderr.contains("is the input"), "{}", onto_itself.stderr);
+    assert!(
+        onto_itself.code() == 2 && onto_itself.stderr.contains(path.to_str().unwrap()),
+        "{}",
+        onto_itself.stderr
+    );
     victim.end(0);
     assert_eq!(seen(&path), set(&["before", "during", "after"]));
 }
@@ -188,7 +192,7 @@ fn last_option_dumps_only_time_window() {
     victim.end(0);
     std::thread::sleep(Duration::from_secs(2));
     let old = dump(&[repository.to_str().unwrap(), "--last", "1ms", "--force"], &out);
-    assert!(old.code() == 1 && old.stderr.contains("no data was recorded in that time"), "{}", old.stderr);
+    assert!(old.code() == 1 && old.stderr.lines().count() == 1, "{}", old.stderr);
 }
 
 /// Two processes with a recording each: one file for each, or only the selected one.
@@ -296,7 +300,7 @@ fn dumps_are_written_on_signal_and_at_exit() {
     assert_eq!(seen(last), set(&["before", "during", "after"]));
     let mut print = Command::new(victim::flightline());
     let print = run(print.args(["print", "--events", "flightline.Notice"]).arg(&files[0]), LIMIT);
-    assert!(print.stdout_text().contains("dump: SIGUSR1 came"), "{}", print.stdout_text());
+    assert!(print.stdout_text().contains("SIGUSR1"), "{}", print.stdout_text());
     jdks_agree(last);
 }
 
@@ -339,7 +343,7 @@ impl Conditioned {
         assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
         let mut frames = recording.stacks.iter().flat_map(|s| &s.frames);
         assert!(function.is_none_or(|f| frames.any(|frame| frame.method == f)), "no {function:?}");
-        assert!(self.stderr.contains("dumped to"), "{}", self.stderr);
+        assert!(self.stderr.contains(files[0].file_name().unwrap().to_str().unwrap()), "{}", self.stderr);
     }
 }
 
@@ -386,7 +390,7 @@ fn failed_program_triggers_dump() {
     let child = conditioned("signal,exit!=0", shell, &["-c", &script], false);
     assert_eq!(child.code, 0, "{}", child.stderr);
     child.copied("signal", None);
-    assert!(child.stderr.contains("SIGSEGV in thread"), "{}", child.stderr);
+    assert!(child.stderr.contains("SIGSEGV"), "{}", child.stderr);
     let panics = victim::rust("rust_panics", &["-O", "-g"]);
     let panicked = conditioned("panic", &panics, &["3"], false);
     assert_eq!(panicked.code, 0, "{}", panicked.stderr);

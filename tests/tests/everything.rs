@@ -20,7 +20,7 @@ const EVENTS: &str = "page-faults@64";
 fn perf() -> bool {
     let allowed = skip::perf_allowed(false);
     if !allowed {
-        skip::skip("perf_event_open is not allowed: page faults beside all other engines");
+        skip::skip("perf_event_open is not allowed: page faults next to all other engines");
     }
     allowed
 }

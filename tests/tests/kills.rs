@@ -204,7 +204,7 @@ fn check_eaten(finished: &Finished, path: &Path) {
     let (is, should) = (chewing as u64 * 1_000_000, told_ns(finished));
     assert!(
         is as f64 >= 0.9 * should as f64 - 30e6,
-        "{is} ns in chew, the program told {should} ns\n{}",
+        "{is} ns in chew, the program reported {should} ns\n{}",
         finished.stderr
     );
 }

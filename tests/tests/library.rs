@@ -52,9 +52,6 @@ fn second_recorder_in_process_is_rejected() {
     let recorded = record.run(program, &[inner.to_str().unwrap()]);
     let stderr = &recorded.finished.stderr;
     assert_eq!(recorded.finished.code(), 1, "{stderr}");
-    assert!(
-        stderr.contains("record_self: cannot record this process: it is already being recorded"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("record_self: cannot record this process: "), "{stderr}");
     assert!(!inner.exists());
 }

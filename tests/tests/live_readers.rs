@@ -65,7 +65,7 @@ fn rust_consumer(socket: &str) -> (Vec<String>, live::Stats) {
 fn agree(who: &str, lines: &[String], truth: &[String], from: i64) {
     let (has, all): (BTreeSet<_>, BTreeSet<_>) = (lines.iter().collect(), truth.iter().collect());
     let more: Vec<_> = has.difference(&all).take(3).collect();
-    assert!(more.is_empty(), "{who} has what nobody else has: {more:#?}");
+    assert!(more.is_empty(), "only {who} has: {more:#?}");
     let missing: Vec<_> = all.difference(&has).filter(|line| time_of(line) >= from).take(3).collect();
     assert!(missing.is_empty(), "{who} lacks what others have: {missing:#?}");
     // Equal lines occur equally often.

@@ -51,7 +51,7 @@ fn readable_events_are_read_and_rest_is_reported() {
             for text in case.told {
                 if !contents.warnings.iter().any(|w| w.contains(text)) {
                     wrong.push(format!(
-                        "{} as {driver}: {text:?} is not told: {:?}",
+                        "{} as {driver}: {text:?} is not reported: {:?}",
                         case.name, contents.warnings
                     ));
                 }

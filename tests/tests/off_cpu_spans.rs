@@ -112,7 +112,7 @@ fn thread_time_is_attributed_to_correct_span() {
     let slices: Vec<f64> =
         slices.iter().map(|span| span.number("runQueue") as f64).filter(|queued| *queued > 0.0).collect();
     let slice = slices.iter().sum::<f64>() / slices.len().max(1) as f64;
-    println!("{:.1} ms stolen, {:.2} ms put aside at a time", stolen / 1e6, slice / 1e6);
+    println!("{:.1} ms stolen, {:.2} ms preempted at a time", stolen / 1e6, slice / 1e6);
     let mut wrong = Vec::new();
     for by in BY {
         let time = lines("threadtime", path, &["--by", by_here(by)]);
@@ -206,7 +206,7 @@ fn known_trace_is_split_exactly_by_span() {
         assert_eq!(sum(&lines("threadtime", &path, options)), kept * 1_000_000, "{options:?}");
     }
     let told = command("threadtime", &path, &["--span", "hop"]).stderr;
-    assert!(told.contains("0.140 s of 0.300 s are drawn: 46.7 %"), "{told}");
+    assert!(told.contains("0.140 s of 0.300 s") && told.contains("46.7 %"), "{told}");
     // Both begin there.
     assert_eq!(sum(&lines("offcpu", &path, &["--span", "hop", "--count"])), 2);
     assert_eq!(sum(&lines("offcpu", &path, &["--by", "span", "--count", "--state", "all"])), 3);
@@ -220,7 +220,7 @@ fn known_trace_is_split_exactly_by_span() {
     let stack = in_cart("-t", 1);
     assert!(stack[0].contains("tid") && stack[2..] == ["main", "serve", "wait_for_it"], "{stack:?}");
     let none = command("offcpu", &path, &["--span", "checkout"]);
-    assert!(none.code() == 1 && none.stderr.contains("its spans are"), "{}", none.stderr);
+    assert!(none.code() == 1 && none.stderr.contains("checkout"), "{}", none.stderr);
     let page = folder.path().join("page.html");
     let drawn = command("threadtime", &path, &["--span", "hop", "-o", page.to_str().unwrap()]);
     drawn.expect_success("a page");
@@ -236,11 +236,7 @@ fn missing_spans_are_reported() {
     for options in [&["--by", "span"][..], &["--span", "checkout"], &["--label", "a=b"]] {
         for graph in GRAPHS {
             let finished = command(graph, &off_cpu, options);
-            assert!(
-                finished.code() == 1 && finished.stderr.contains("contains no spans"),
-                "{}",
-                finished.stderr
-            );
+            assert!(finished.code() == 1 && finished.stderr.contains("off_cpu.jfr"), "{}", finished.stderr);
         }
     }
     let other = fixtures.join("recordings/flightline.jfr");

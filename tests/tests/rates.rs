@@ -7,7 +7,7 @@ use flightline_tests::{shares, skip, spans, victim};
 
 /// The number of samples in the closing line and in the recording, and the number taken: `1234 samples, …`,
 /// or `1234 samples (123 stacks sampled), …` if samples are repeated by weight.
-fn told(stderr: &str) -> (usize, f64) {
+fn counts_of_closing_line(stderr: &str) -> (usize, f64) {
     let line = stderr.lines().rev().find(|l| l.contains(" samples")).unwrap_or_else(|| panic!("{stderr}"));
     let (before, after) = line.split_once(" samples").unwrap();
     let number = |word: Option<&str>| word.and_then(|word| word.parse().ok());
@@ -24,21 +24,24 @@ fn rate(engine: &str, hz: u32, least: f64) {
     let _place = turn.measured();
     let (truth, recording) = (recorded.truth(), recorded.read());
     let cpu = truth.cpu_ns() as f64;
-    let (written, taken) = told(&recorded.finished.stderr);
+    let (written, taken) = counts_of_closing_line(&recorded.finished.stderr);
     assert_eq!(written, recording.samples.len(), "{}", recorded.finished.stderr);
     let taken = taken / (cpu / 1e9 * f64::from(hz));
     let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
-    let told = recording.samples.len() as f64 * 1e9 / f64::from(hz) + lost as f64;
-    eprintln!("{engine:9} {hz:5} Hz: taken/expected {taken:.3}, CPU time told/true {:.4}", told / cpu);
+    let recorded_ns = recording.samples.len() as f64 * 1e9 / f64::from(hz) + lost as f64;
+    eprintln!(
+        "{engine:9} {hz:5} Hz: taken/expected {taken:.3}, CPU time recorded/used {:.4}",
+        recorded_ns / cpu
+    );
     // Threads end within a period of their last sample, and start before the first.
     let slack = 0.01 + 5.0 * 1e9 / f64::from(hz) / cpu + 20e6 / cpu;
     assert!(
-        (told / cpu - 1.0).abs() <= slack,
+        (recorded_ns / cpu - 1.0).abs() <= slack,
         "CPU time is off by {:.4} (allowed {slack:.4})",
-        told / cpu - 1.0
+        recorded_ns / cpu - 1.0
     );
     // There can be more than requested: the event's clock includes time that the host takes.
-    assert!(taken >= least, "{taken:.3} of the samples asked for\n{}", recorded.finished.stderr);
+    assert!(taken >= least, "{taken:.3} of the requested samples\n{}", recorded.finished.stderr);
 }
 
 #[test]
@@ -61,9 +64,13 @@ fn recording_has_selected_events_and_period() {
     let recorded = Record::new().option("-e").option("cpu@100ms").run(&program, &["2.5"]).expect_code(0);
     let (cpu, recording) = (recorded.truth().cpu_ns() as f64, recorded.read());
     let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
-    let told = recording.samples.len() as f64 * 100e6 + lost as f64;
-    eprintln!("cpu@100ms: {} samples, CPU time told/true {:.4}", recording.samples.len(), told / cpu);
-    assert!((told / cpu - 1.0).abs() <= 0.05, "{told} of {cpu} ns");
+    let recorded_ns = recording.samples.len() as f64 * 100e6 + lost as f64;
+    eprintln!(
+        "cpu@100ms: {} samples, CPU time recorded/used {:.4}",
+        recording.samples.len(),
+        recorded_ns / cpu
+    );
+    assert!((recorded_ns / cpu - 1.0).abs() <= 0.05, "{recorded_ns} of {cpu} ns");
     let settings = spans::read(&recorded.path, &["jdk.ActiveSetting"]);
     let interval = settings.iter().find(|setting| setting.field("name") == "interval");
     assert_eq!(interval.map(|setting| setting.field("value")), Some("100000000"));
@@ -141,7 +148,8 @@ fn frequently_waiting_threads_are_sampled_by_timers() {
     let recorded = Record::new().rate(99).run(&program, &["4"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     let stderr = &recorded.finished.stderr;
-    let (taken, by_timer) = (told(stderr).1, by_timer(stderr).unwrap_or_else(|| panic!("{stderr}")));
+    let (taken, by_timer) =
+        (counts_of_closing_line(stderr).1, by_timer(stderr).unwrap_or_else(|| panic!("{stderr}")));
     let computing = recording.share(|s| s.has("computing")) / 100.0;
     eprintln!("{by_timer} of {taken} samples by timer, {computing:.2} of the time without waits");
     // The first sample of a thread comes before the choice.
@@ -150,8 +158,8 @@ fn frequently_waiting_threads_are_sampled_by_timers() {
     // Some 500 samples, at ticks of 1 to 10 ms: five standard deviations of a share.
     shares::compare(&truth.functions, truth.cpu_ns(), &shares::by_function(&recording, true), 11.5);
     let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
-    let told = recording.samples.len() as f64 / 99.0 * 1e9 + lost as f64;
-    let off = told / truth.cpu_ns() as f64 - 1.0;
+    let recorded_ns = recording.samples.len() as f64 / 99.0 * 1e9 + lost as f64;
+    let off = recorded_ns / truth.cpu_ns() as f64 - 1.0;
     assert!(off.abs() <= 0.03, "CPU time is off by {off:.4}");
 }
 

@@ -103,7 +103,7 @@ fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
     let kept = canonical::of_file(&cut).unwrap().samples.len();
     let streamed = canonical::of_stream(torn).unwrap();
     assert!(streamed.samples.len() > kept, "{} of the torn chunk", streamed.samples.len() - kept);
-    assert!(!streamed.warnings.is_empty(), "the missing end is told");
+    assert!(!streamed.warnings.is_empty(), "the missing end is reported");
 }
 
 #[test]

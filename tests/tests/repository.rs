@@ -77,7 +77,7 @@ fn record_without_wait_reports_that_daemon_continues() {
     let folder = tempfile::tempdir().unwrap();
     let done = record(folder.path(), &[], &["daemon", "60000"]).expect_success("record");
     signal(number(&done, "daemon "), libc::SIGKILL);
-    assert!(done.stderr.contains("use --wait to record until"), "{}", done.stderr);
+    assert!(done.stderr.contains("--wait"), "{}", done.stderr);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn invalid_labels_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = record(folder.path(), &["--label", "zone"], &["again", "1"]);
     assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
-    assert!(wrong.stderr.contains("\"zone\" is not NAME=VALUE"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("--label <NAME=VALUE>"), "{}", wrong.stderr);
     let mut command = Command::new(victim::flightline());
     command.args(["record", "--repository"]).arg(folder.path()).arg("--").arg(program());
     let wrong = run(command.env("FLIGHTLINE_LABELS", "a b=1"), LIMIT);

@@ -316,11 +316,7 @@ fn a_recording_for_each(recording: &Path, table: &Path) {
     assert_eq!((attempts, all.len()), (25, 25));
     let none = cut("attempt=none");
     assert_eq!(none.code(), 1);
-    assert!(
-        none.stderr.contains("no sample with the label attempt=none; `flightline spans --by label=attempt`"),
-        "{}",
-        none.stderr
-    );
+    assert!(none.stderr.contains("`flightline spans --by label=attempt`"), "{}", none.stderr);
 }
 
 fn of_job(recording: &Path, table: &Path, least_helped: u64) {

@@ -49,12 +49,7 @@ fn service_without_store_or_command_does_not_start() {
     };
     let here = folder.path().to_str().unwrap();
     let done = begin("/nowhere", "/bin/true");
-    assert!(done.code() == 1 && done.stderr.contains("directory /nowhere does not exist"), "{}", done.stderr);
+    assert!(done.code() == 1 && done.stderr.contains("/nowhere"), "{}", done.stderr);
     let done = begin(here, "/nowhere");
-    assert!(
-        done.code() == 1
-            && done.stderr.contains("cargo build --release --manifest-path consumer/store/Cargo.toml"),
-        "{}",
-        done.stderr
-    );
+    assert!(done.code() == 1 && done.stderr.contains("consumer/store/Cargo.toml"), "{}", done.stderr);
 }

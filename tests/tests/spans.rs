@@ -106,7 +106,7 @@ fn every_sample_kind_has_its_span() {
             assert!(context.labels["tenant"].starts_with('t'));
         }
     }
-    assert!(given >= contexts.len(), "{given} samples with a span, {} moments told", contexts.len());
+    assert!(given >= contexts.len(), "{given} samples with a span, {} moments recorded", contexts.len());
     assert_eq!(feed.stats().contexts_unused, 0);
 
     // The spans that are recorded when they end.
@@ -122,7 +122,7 @@ fn every_sample_kind_has_its_span() {
         assert!(span.number("samples") > 0, "{span:?}");
         assert!(name == "idle" || span.duration_ns > 3_000_000, "{span:?}");
     }
-    assert!(unknown.is_empty(), "samples in spans that nobody told of: {unknown:?}");
+    assert!(unknown.is_empty(), "samples in spans without an event: {unknown:?}");
     // The same for readers that know async-profiler's.
     let tags = spans::read(&recorded.path, &["profiler.Span"]);
     let names = |spans: &[Span], field: &str| {
@@ -163,12 +163,13 @@ fn spans_without_samples_are_omitted_unless_all_are_selected() {
         let name = context.and_then(|c| truth.get(&c.number("spanId"))).map(|(name, _)| name.clone());
         *own.entry(name.unwrap_or_default()).or_default() += 1;
     }
-    let mut told = Command::new(victim::flightline());
-    let told = run(told.args(["spans", "--json"]).arg(&sampled.path), Duration::from_secs(60));
-    let told: serde_json::Value = serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
-    let rows = told["rows"].as_array().unwrap();
+    let mut report = Command::new(victim::flightline());
+    let report = run(report.args(["spans", "--json"]).arg(&sampled.path), Duration::from_secs(60));
+    let report: serde_json::Value =
+        serde_json::from_str(&report.expect_success("spans").stdout_text()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
     for name in ["outer", "inner"] {
-        let row = rows.iter().find(|row| row["key"] == name).unwrap_or_else(|| panic!("{name}: {told}"));
+        let row = rows.iter().find(|row| row["key"] == name).unwrap_or_else(|| panic!("{name}: {report}"));
         assert_eq!(row["spent"]["samples"].as_u64(), own.get(name).copied(), "{row}");
     }
     // And so does `flightline tail`.
@@ -222,11 +223,13 @@ fn killed_program_open_spans_are_recorded() {
     assert_eq!(ended.iter().map(|span| span.field("name")).collect::<Vec<_>>(), ["done"]);
     // As intervals for readers that know async-profiler's.
     assert_eq!(spans::read(&recorded.path, &["profiler.Span"]).len(), 3);
-    let mut told = Command::new(victim::flightline());
-    let told = run(told.args(["spans", "--json"]).arg(&recorded.path), Duration::from_secs(60));
-    let told: serde_json::Value = serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
-    let row =
-        |name: &str| told["rows"].as_array().unwrap().iter().find(|row| row["key"] == name).unwrap().clone();
+    let mut report = Command::new(victim::flightline());
+    let report = run(report.args(["spans", "--json"]).arg(&recorded.path), Duration::from_secs(60));
+    let report: serde_json::Value =
+        serde_json::from_str(&report.expect_success("spans").stdout_text()).unwrap();
+    let row = |name: &str| {
+        report["rows"].as_array().unwrap().iter().find(|row| row["key"] == name).unwrap().clone()
+    };
     assert_eq!((row("inner")["count"].as_u64(), row("inner")["open"].as_u64()), (Some(1), Some(1)));
     assert_eq!((row("inner")["p50Nanos"].as_i64(), row("done")["open"].as_u64()), (None, Some(0)));
 }
@@ -363,11 +366,11 @@ fn program_rseq_use_is_not_disturbed() {
         .expect_success("record");
     // The time asleep in a span belongs to it in both cases: 12 ms and more in each of 40.
     for path in [&on.path, &without.path()] {
-        let mut told = Command::new(victim::flightline());
-        let told = run(told.args(["spans", "--json"]).arg(path), Duration::from_secs(60));
-        let told: serde_json::Value =
-            serde_json::from_str(&told.expect_success("spans").stdout_text()).unwrap();
-        let inner = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == "inner").unwrap();
+        let mut report = Command::new(victim::flightline());
+        let report = run(report.args(["spans", "--json"]).arg(path), Duration::from_secs(60));
+        let report: serde_json::Value =
+            serde_json::from_str(&report.expect_success("spans").stdout_text()).unwrap();
+        let inner = report["rows"].as_array().unwrap().iter().find(|row| row["key"] == "inner").unwrap();
         let off = inner["spent"]["offCpuNanos"].as_u64().unwrap();
         assert!(off >= 40 * 12_000_000 * 9 / 10, "{off} ns: {inner}");
     }
@@ -402,14 +405,14 @@ fn custom_labels_without_spans_are_read() {
         }
         println!("{right:?}");
         assert!(right[&("acme", true)] > 100 && right[&("umbrella", true)] > 100, "{right:?}");
-        let mut told = Command::new(victim::flightline());
-        let told = told.args(["spans", "--json", "--by", "label=customer"]).arg(&recorded.path);
-        let told = run(told, Duration::from_secs(60)).expect_success("spans").stdout_text();
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let mut report = Command::new(victim::flightline());
+        let report = report.args(["spans", "--json", "--by", "label=customer"]).arg(&recorded.path);
+        let report = run(report, Duration::from_secs(60)).expect_success("spans").stdout_text();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
         for customer in ["acme", "umbrella"] {
-            let row = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == customer);
+            let row = report["rows"].as_array().unwrap().iter().find(|row| row["key"] == customer);
             let cpu = row.and_then(|row| row["spent"]["cpuNanos"].as_u64()).unwrap_or(0);
-            assert!((100_000_000..300_000_000).contains(&cpu), "{told}");
+            assert!((100_000_000..300_000_000).contains(&cpu), "{report}");
         }
     }
 }

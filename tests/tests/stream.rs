@@ -226,7 +226,7 @@ fn thousand_reconnecting_readers_leak_no_resources() {
     // Losses without a connected reader are reported to the next one.
     assert!(
         last.events.contains_key("jdk.JVMInformation"),
-        "late readers are told of the program: {:?}",
+        "late readers receive the program's description: {:?}",
         last.events
     );
     // The engine may report why it is the fallback.
@@ -428,7 +428,7 @@ fn unix_socket_accepts_only_its_owner() {
         let finished = run(&mut command, LIMIT);
         assert_eq!(finished.stdout_text().trim(), "0", "{}", finished.stderr);
     } else if !root {
-        skip::skip("not root: nobody else can be played");
+        skip::skip("not root: cannot run as another user");
     }
     let (record, _) = live.end();
     conserved(&check(all.join().unwrap()), &Truth::read(&record.truth_path()), 1_000_000, "the owner");

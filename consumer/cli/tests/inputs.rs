@@ -46,12 +46,12 @@ fn perf_script_events_are_selected_by_name() {
     let file = inputs.file("two.txt", TWO_EVENTS);
     let (status, out, errors) = fold(&file, &[]);
     assert_eq!((status, out.as_str()), (Some(0), "prog;a 1000"));
-    assert!(errors.contains("shown: cycles (1)") && errors.contains("instructions (1)"), "{errors}");
+    assert!(errors.contains("cycles (1)") && errors.contains("instructions (1)"), "{errors}");
     assert_eq!(fold(&file, &["-e", "instructions"]), (Some(0), "prog;b_[j] 77".into(), String::new()));
     assert_eq!(fold(&file, &["-t", "-e", "cycles"]).1, "[prog tid=7];a 1000");
     let (status, out, errors) = fold(&file, &["-e", "nonsense"]);
     assert_eq!((status, out.as_str()), (Some(1), ""));
-    assert!(errors.contains("no event nonsense") && errors.contains("cycles, instructions"), "{errors}");
+    assert!(errors.contains("nonsense") && errors.contains("cycles, instructions"), "{errors}");
 }
 
 #[test]
@@ -69,12 +69,12 @@ fn foreign_folded_text_variants_are_read() {
     }
     let (status, out, errors) = folded(b"main;a 3\nno stack\n");
     assert_eq!((status, out.as_str()), (Some(0), "main;a 3"));
-    assert!(errors.contains("skipped") && errors.contains("line 2"), "{errors}");
+    assert!(errors.starts_with("warning: ") && errors.contains("line 2"), "{errors}");
     let (status, out, errors) = folded(b"main;a 0\n");
-    assert_eq!((status, out.as_str(), errors.contains("no samples")), (Some(0), "", true), "{errors}");
-    for option in ["-t", "--process", "-ecpu"] {
+    assert_eq!((status, out.as_str(), errors.is_empty()), (Some(0), "", false), "{errors}");
+    for (option, name) in [("-t", "--threads"), ("--process", "--process"), ("-ecpu", "--event")] {
         let (status, _, errors) = fold(&inputs.file("x.folded", "main;a 3\n"), &[option]);
-        assert!(status == Some(1) && errors.contains("folded text has only stacks"), "{option}: {errors}");
+        assert!(status == Some(2) && errors.contains(name), "{option}: {errors}");
     }
 }
 
@@ -116,7 +116,7 @@ fn differential_folded_text_equals_two_file_diff() {
     assert_eq!(picture(&["flame"], &both, &[]), want);
     let (_, out, errors) = fold(&both, &[]);
     assert_eq!(out, "main;a 40 | main;b 10");
-    assert!(errors.contains("only the second value is counted"), "{errors}");
+    assert!(errors.starts_with("flightline: "), "{errors}");
     // `diff` reads the differential text that it writes, including fractions.
     let written = inputs.0.path().join("written.folded");
     assert!(
@@ -128,9 +128,9 @@ fn differential_folded_text_equals_two_file_diff() {
     let fractions = inputs.file("fractions.folded", "main;a 0.3 0.4\nmain;b 0.2 0.1\n");
     let done = flightline(&["diff"], &fractions, &["--no-normalize", "--format", "folded", "-o", "-"]);
     assert_eq!(String::from_utf8(done.stdout).unwrap(), "main;a 0.3 0.4\nmain;b 0.2 0.1\n");
-    for (words, more) in [(["diff"], vec![]), (["diff"], vec![both.to_str().unwrap()])] {
+    for (words, more, status) in [(["diff"], vec![], 2), (["diff"], vec![both.to_str().unwrap()], 1)] {
         let done = flightline(&words, &before, &more);
-        assert_eq!(done.status.code(), Some(1), "{more:?}");
+        assert_eq!(done.status.code(), Some(status), "{more:?}");
     }
 }
 
@@ -138,5 +138,5 @@ fn differential_folded_text_equals_two_file_diff() {
 fn perf_data_error_suggests_perf_script() {
     let inputs = Inputs::new();
     let (status, _, errors) = fold(&inputs.file("perf.data", b"PERFILE2\x68\0\0\0"), &[]);
-    assert!(status == Some(1) && errors.contains("perf script -i"), "{errors}");
+    assert!(status == Some(1) && errors.contains("perf script") && errors.contains("perf.data"), "{errors}");
 }

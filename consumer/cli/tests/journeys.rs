@@ -62,12 +62,12 @@ fn repository_is_assembled_in_time_order() {
         let out = dir.path().join(format!("{name}.jfr"));
         let output = flightline(&["assemble", text(&root), "-o", text(&out)]);
         assert!(output.status.success(), "{}", told(&output));
-        assert!(told(&output).contains("has only a chunk header; skipped"), "{}", told(&output));
+        assert!(told(&output).contains("new.jfr"), "{}", told(&output));
         assert!(fs::read(&out).unwrap() == whole, "{name}");
     }
     let none = flightline(&["assemble", text(&dir.path().join("one.parts")), "-o", "-"]);
     assert_eq!(none.status.code(), Some(1));
-    assert!(told(&none).contains("no process folders"), "{}", told(&none));
+    assert!(told(&none).contains("one.parts"), "{}", told(&none));
 }
 
 #[test]
@@ -98,8 +98,12 @@ fn unsupported_output_extensions_are_rejected() {
             command.args(["--", "/bin/true"]);
         }
         let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", told(&output));
-        assert!(told(&output).contains("must end in"), "{args:?}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", told(&output));
+        assert!(
+            told(&output).contains(if args[0] == "record" { "x.pdf" } else { name }),
+            "{args:?}: {}",
+            told(&output)
+        );
         assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{args:?}");
     }
     // An explicit format permits it.
@@ -165,20 +169,20 @@ fn slower_without_slow_calls_does_not_suggest_recording_again() {
         without_calls(&path, settings, short, lost);
         let output = flightline(&["slower", text(&path)]);
         assert!(output.status.success() && output.stdout.is_empty(), "{}", told(&output));
-        assert!(!told(&output).contains("record with"), "{}", told(&output));
+        assert!(!told(&output).contains("-e io"), "{}", told(&output));
         told(&output).to_owned()
     };
     let least = [("syscallIo", "10ms"), ("blockIo", "5ms")];
     let said = slower(&least, 4711, 12);
     assert!(said.contains("--block-io=5ms, --syscall-io=10ms"), "{said}");
-    assert!(said.contains("4711 were shorter") && said.contains("12 were lost"), "{said}");
+    assert!(said.contains("4711") && said.contains("12"), "{said}");
     let said = slower(&least, 0, 0);
-    assert!(said.ends_with("but none exceeded the threshold\n"), "{said}");
+    assert!(said.contains("--syscall-io=10ms") && !said.contains("4711"), "{said}");
     // A recording without such settings.
     assert!(slower(&[], 0, 0).contains("there were none"));
     let other = flightline(&["slower", &fixture("ap-java-cpu.jfr")]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(told(&other).contains("record with -e io"), "{}", told(&other));
+    assert!(told(&other).contains("-e io"), "{}", told(&other));
 }
 
 /// A recording with `samples` samples of 10 ms and `lost` samples lost due to a full ring.
@@ -259,7 +263,7 @@ fn flame_graph_shows_lost_share_in_its_time_range() {
     };
     with_losses(&path, 60, 20);
     let (said, drawn) = draw(&[]);
-    assert_eq!(said, "flightline: 25.0 % lost of what was to be recorded: ring full 200 ms\n");
+    assert_eq!(said, "flightline: 25.0 % lost: ring full 200 ms\n");
     assert!(drawn.contains("25.0 % lost"), "{drawn}");
     // The range ends before the loss.
     let (said, drawn) = draw(&["--to", "500ms"]);
@@ -275,7 +279,7 @@ fn tail_on_finished_recording_suggests_all_option() {
     let output = flightline(&["tail", &file]);
     assert!(output.status.success() && output.stdout.is_empty(), "{}", told(&output));
     assert!(
-        told(&output).contains("has ended") && told(&output).contains("--from-start"),
+        told(&output).contains("jdk17.jfr") && told(&output).contains("--from-start"),
         "{}",
         told(&output)
     );

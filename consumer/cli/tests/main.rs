@@ -17,6 +17,7 @@ mod labels;
 mod latency;
 mod list;
 mod measure;
+mod messages;
 mod misuse;
 mod off_cpu;
 mod offline;

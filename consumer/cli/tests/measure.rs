@@ -145,14 +145,15 @@ fn svg_has_colours_by_frame_type_and_by_application() {
     assert!(is_orange(fill(&chosen, "java.util.ArrayList.grow")));
     assert!(!is_orange(fill(&chosen, "java.lang.Thread.run")));
     let refused = flightline(&["flame", "x.jfr", "--application", "a b"]);
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("give a Java package"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("--application"));
 }
 
 #[test]
 fn events_beyond_page_limit_are_reported() {
     let (offered, errors) = page(&fixture("recordings/jdk21-zgc.jfr"), &[]);
     assert_eq!(subtitles(&offered).len(), 12);
-    assert!(errors.contains("omits jdk.RetransformClasses: it can have 12 events"), "{errors}");
+    assert!(errors.contains("jdk.RetransformClasses") && errors.contains("12"), "{errors}");
 }
 
 #[test]
@@ -191,11 +192,9 @@ fn missing_events_and_unsupported_formats_are_rejected() {
         String::from_utf8(done.stderr).unwrap()
     };
     let recording = fixture("recordings/ap-java-cpu.jfr");
-    assert!(refused(&[&recording, "--measure", "cpu,page-faults"]).contains("no event page-faults"));
-    assert!(
-        refused(&[&fixture("perf/cpi.txt"), "--measure", "cycles,branches"]).contains("no event branches")
-    );
+    assert!(refused(&[&recording, "--measure", "cpu,page-faults"]).contains("page-faults"));
+    assert!(refused(&[&fixture("perf/cpi.txt"), "--measure", "cycles,branches"]).contains("branches"));
     let two = [&fixture("perf/cpi.txt"), "--measure", "cycles,instructions", "--format", "svg"];
-    assert!(refused(&two).contains("one file each"));
-    assert!(refused(&[&recording, "--measure", "cpu", "-e", "wall"]).contains("cannot be used with"));
+    assert!(refused(&two).contains("--measure"));
+    assert!(refused(&[&recording, "--measure", "cpu", "-e", "wall"]).contains("--event"));
 }

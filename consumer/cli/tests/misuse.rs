@@ -105,8 +105,8 @@ fn input_is_never_overwritten() {
         for output in [&input, &link] {
             let told =
                 flightline(&[*args, &[input.to_str().unwrap(), "-o", output.to_str().unwrap()]].concat());
-            assert_eq!(told.status.code(), Some(1), "{args:?}");
-            assert!(stderr(&told).contains("is the input"), "{args:?}: {}", stderr(&told));
+            assert_eq!(told.status.code(), Some(2), "{args:?}");
+            assert!(stderr(&told).contains(output.to_str().unwrap()), "{args:?}: {}", stderr(&told));
             assert!(fs::read(&input).unwrap() == before, "{args:?}");
         }
     }
@@ -131,11 +131,7 @@ fn text_and_flame_graphs_do_not_overwrite_a_recording() {
     for args in commands {
         let refused = flightline(&[*args, &[RECORDING, "-o", other.to_str().unwrap()]].concat());
         assert_eq!(refused.status.code(), Some(1), "{args:?}: {}", stderr(&refused));
-        assert!(
-            stderr(&refused).contains("other.jfr is a recording, and recordings are not overwritten"),
-            "{args:?}: {}",
-            stderr(&refused)
-        );
+        assert!(stderr(&refused).contains("other.jfr"), "{args:?}: {}", stderr(&refused));
         assert!(fs::read(&other).unwrap() == before, "{args:?}");
     }
     // Text is overwritten.
@@ -197,8 +193,8 @@ fn time_options_are_equivalent_across_commands() {
     for command in [&["fold"][..], &["flame"], &["print"], &["view", "hot-methods"]] {
         for range in [["5", "2"], ["-1", "-2"], ["2026-11-21", "2026-11-20T23:59:59Z"]] {
             let output = flightline(&[command, &[RECORDING, "--from", range[0], "--to", range[1]]].concat());
-            assert_eq!(output.status.code(), Some(1), "{command:?} {range:?}");
-            assert!(stderr(&output).contains("--from must be before --to"), "{}", stderr(&output));
+            assert_eq!(output.status.code(), Some(2), "{command:?} {range:?}");
+            assert!(stderr(&output).contains("--from"), "{}", stderr(&output));
         }
     }
 }
@@ -233,13 +229,13 @@ fn wrong_argument_order_and_unknown_names_are_rejected() {
     };
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let text = text.to_str().unwrap();
-    let swapped = format!("give the view first: `flightline view hot-methods {RECORDING}`");
+    let swapped = format!("`flightline view hot-methods {RECORDING}`");
     check(&["view", RECORDING, "hot-methods"], 2, &swapped);
-    check(&["view", ",", RECORDING], 2, "no view given");
+    check(&["view", ",", RECORDING], 2, "--list");
     check(&["view", "hot-methods"], 2, "Usage: flightline view");
     check(&["view", "hot-methods", RECORDING, "--limit", "0"], 2, "--limit");
-    check(&["print", "--json", text], 1, "not a JFR recording");
-    check(&["scrub", text, "-o", "-", "--redact"], 1, "no event can be read");
-    check(&["summary", env!("CARGO_MANIFEST_DIR")], 1, "contains no recordings");
-    check(&["print", RECORDING, "--events", ""], 1, "omit the option");
+    check(&["print", "--json", text], 1, "Cargo.toml");
+    check(&["scrub", text, "-o", "-", "--redact"], 1, "Cargo.toml");
+    check(&["summary", env!("CARGO_MANIFEST_DIR")], 1, env!("CARGO_MANIFEST_DIR"));
+    check(&["print", RECORDING, "--events", ""], 1, "--events");
 }

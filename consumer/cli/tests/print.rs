@@ -37,8 +37,17 @@ fn text(bytes: &[u8]) -> String {
 
 /// Returns the error message, which must be a single line.
 fn error(args: &[&str]) -> String {
+    error_with_status(args, 1)
+}
+
+/// Like [`error`], for wrong usage.
+fn usage_error(args: &[&str]) -> String {
+    error_with_status(args, 2)
+}
+
+fn error_with_status(args: &[&str], status: i32) -> String {
     let output = print(args);
-    assert_eq!(output.status.code(), Some(1), "{args:?}");
+    assert_eq!(output.status.code(), Some(status), "{args:?}");
     let told = text(&output.stderr);
     assert!(told.starts_with("error: ") && told.lines().count() == 1, "{args:?}: {told}");
     told
@@ -80,7 +89,7 @@ fn format_options_exclude_each_other() {
     for pair in [["--json", "--csv"], ["--ndjson", "--compact"], ["--exact", "--json"]] {
         let output = print(&[&[file.as_str()], &pair[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{pair:?}");
-        assert!(text(&output.stderr).contains("cannot be used with"), "{pair:?}");
+        assert!(pair.iter().all(|option| text(&output.stderr).contains(option)), "{pair:?}");
     }
 }
 
@@ -133,7 +142,7 @@ fn from_and_to_select_time_range() {
     assert_eq!(from("--from", "-1h"), all);
     assert_eq!(times(&from("--to", "-1h")).len(), 0);
     assert_eq!(from("--to", "1h"), all);
-    let told = error(&["-", "--from", "-5"]);
+    let told = usage_error(&["-", "--from", "-5"]);
     assert!(told.contains("standard input"), "{told}");
 }
 
@@ -171,7 +180,7 @@ fn output_file_is_complete_or_unchanged() {
     assert!(error(&[&file, missing.to_str().unwrap(), "-o", to]).contains("missing.jfr"));
     assert_eq!(fs::read_to_string(&out).unwrap(), "before");
     assert_eq!(names_in(folder.path()), ["out.json"]);
-    assert!(error(&[to, &file, "-o", to]).contains("is the input"));
+    assert!(usage_error(&[to, &file, "-o", to]).contains("out.json"));
     // A symbolic link is followed, not replaced.
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&out, &link).unwrap();
@@ -273,24 +282,24 @@ fn repository_is_followed_until_ctrl_c() {
 #[test]
 fn unsupported_follow_combinations_are_rejected() {
     let file = fixture("jdk17.jfr");
-    assert!(error(&["-", "--follow"]).contains("--follow"));
-    assert!(error(&[&file, &file, "--follow"]).contains("one recording"));
-    assert!(error(&[&file, "--follow", "--from", "-5"]).contains("end"));
+    assert!(usage_error(&["-", "--follow"]).contains("--follow"));
+    assert!(usage_error(&[&file, &file, "--follow"]).contains("--follow"));
+    assert!(usage_error(&[&file, "--follow", "--from", "-5"]).contains("--follow"));
     assert_eq!(print(&[&file, "--every", "5"]).status.code(), Some(2));
 }
 
 #[test]
 fn unknown_event_and_category_names_get_suggestions() {
     let file = fixture("jdk17.jfr");
-    assert!(error(&[&file, "--events", "CPULod"]).contains("did you mean CPULoad?"));
-    assert!(error(&[&file, "--events", "cpuload"]).contains("did you mean CPULoad, ThreadCPULoad?"));
+    assert!(error(&[&file, "--events", "CPULod"]).contains("CPULoad?"));
+    assert!(error(&[&file, "--events", "cpuload"]).contains("CPULoad, ThreadCPULoad?"));
     assert!(error(&[&file, "--events", "jdk.GarbageColection"]).contains("jdk.GarbageCollection"));
     assert!(error(&[&file, "--events", "ExecSample"]).contains("ExecutionSample"));
     let told = error(&[&file, "--categories", "Gc"]);
-    assert!(told.contains("did you mean GC?"), "{told}");
+    assert!(told.contains("GC?"), "{told}");
     let told = error(&[&file, "--categories", "Nothing"]);
     assert!(told.contains("GC,") && told.contains("Java Application"), "{told}");
-    assert!(!error(&[&file, "--events", "Nope"]).contains("did you mean"));
+    assert!(!error(&[&file, "--events", "Nope"]).contains('?'));
     // Events of valid names are printed, and the invalid name is reported.
     let output = print(&[&file, "--events", "CPULoad,Nothing"]);
     assert!(text(&output.stdout).starts_with("jdk.CPULoad {") && output.status.code() == Some(1));
@@ -304,10 +313,10 @@ fn files_that_are_not_recordings_are_rejected() {
         fs::write(&path, bytes).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    assert!(error(&[&at("empty.jfr", b"")]).contains("empty.jfr is empty"));
+    assert!(error(&[&at("empty.jfr", b"")]).contains("empty.jfr"));
     assert!(error(&[&at("a.gz", b"\x1f\x8b\x08\0rest")]).contains("gunzip"));
     assert!(error(&[&at("a.zst", b"\x28\xb5\x2f\xfdrest")]).contains("zstd"));
-    assert!(error(&[&at("a.txt", b"text")]).contains("not a JFR recording"));
+    assert!(error(&[&at("a.txt", b"text")]).contains("a.txt"));
     assert!(error(&[folder.path().to_str().unwrap()]).contains("--follow"));
     assert!(error(&[&at("x", b"").replace('x', "y")]).contains("No such file"));
     for wrong in [["--from", "soon"], ["--jobs", "0"], ["--every", "0"], ["--stack-depth", "-1"]] {

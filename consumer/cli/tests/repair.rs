@@ -57,7 +57,7 @@ fn missing_constants_are_reported() {
     let bytes = std::fs::read(recording("ap-java-cpu.jfr")).unwrap();
     let (status, words, result) = repaired(&folder, &bytes[..30_000]);
     assert_eq!(status, 1, "{words}");
-    assert!(words.contains("warning: ") && words.contains("of all events are missing"), "{words}");
+    assert!(words.contains("warning: "), "{words}");
     assert!(words.contains("thread") && words.contains("stack"), "{words}");
     assert!(words.contains("missing constants of jdk.types.StackTrace: "), "{words}");
     assert!(events(result.to_str().unwrap()) > 500, "the events are there nevertheless");

@@ -369,7 +369,7 @@ fn samples_wait_for_spans_across_batches() {
     let mut collector = Collector::new(Attributes::new());
     collector.take(&sample(&one, 10 * SECOND, 10));
     collector.take(&event("flightline.Watermark", 9 * SECOND, vec![]));
-    assert!(collector.cut().is_empty(), "its span may still be told");
+    assert!(collector.cut().is_empty(), "its span may still arrive");
     // A span scope that contains the sample, and the span itself, which has the trace id.
     collector.take(&scope(5, 9 * SECOND, 2 * SECOND));
     collector.take(&span_event(9 * SECOND, 5, "GET /"));

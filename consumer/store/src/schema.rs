@@ -126,8 +126,8 @@ pub fn schema(fields: Vec<Field>) -> Arc<Schema> {
     Arc::new(Schema::new(fields))
 }
 
-/// Parquet writer properties; `told` is stored in the footer.
-pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
+/// Parquet writer properties; `footer_text` is stored in the footer.
+pub fn properties(table: Table, footer_text: Option<String>) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_created_by(format!("flightline {}", env!("CARGO_PKG_VERSION")))
@@ -159,7 +159,7 @@ pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
         }
     }
     properties
-        .set_key_value_metadata(told.map(|told| vec![KeyValue::new(footer::KEY.to_owned(), told)]))
+        .set_key_value_metadata(footer_text.map(|footer_text| vec![KeyValue::new(footer::KEY.to_owned(), footer_text)]))
         .build()
 }
 

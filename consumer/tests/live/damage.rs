@@ -48,7 +48,7 @@ fn check(made: &Made, seen: &Seen, damaged: usize, what: &str) {
     let written: BTreeSet<i64> = made.all().into_iter().collect();
     let got: BTreeSet<i64> = seen.ticks.iter().copied().collect();
     assert_eq!(got.len(), seen.ticks.len(), "{what}: a sample came twice");
-    assert!(got.is_subset(&written), "{what}: samples that nobody wrote");
+    assert!(got.is_subset(&written), "{what}: samples that were not written");
     for (number, samples) in made.samples.iter().enumerate().filter(|(number, _)| *number != damaged) {
         assert!(samples.iter().all(|tick| got.contains(tick)), "{what}: chunk {number} was sound");
     }
@@ -130,7 +130,10 @@ fn truncated_stream_yields_complete_segments() {
         let whole = made.segments.iter().filter(|(_, end)| *end <= cut).count();
         assert_eq!(seen.ticks, all[..whole * each], "cut at {cut}");
         assert_eq!((stats.segments as usize, stats.unresolved), (whole, 0), "cut at {cut}");
-        assert!(cut % SMALL.chunk_size as usize == 0 && cut > 0 || seen.damage > 0, "cut at {cut} is told");
+        assert!(
+            cut % SMALL.chunk_size as usize == 0 && cut > 0 || seen.damage > 0,
+            "cut at {cut} is reported"
+        );
     }
 }
 

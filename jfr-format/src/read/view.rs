@@ -10,7 +10,7 @@
 //! # use jfr_format::write::{ChunkWriter, ClockLine, Geometry, StreamOutput};
 //!
 //! jfr_view! {
-//!     /// What is wanted of a notice: any fields, in any order.
+//!     /// Fields of a notice, in any order.
 //!     struct Notice<'a>: "flightline.Notice" {
 //!         message: String = "message",
 //!         start: Ticks = "startTime",

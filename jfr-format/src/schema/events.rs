@@ -266,7 +266,7 @@ pub(super) const TYPES: &[Type] = &[
         field("threads", INT, "Threads").unit(Unit::Unsigned),
         field("minorFaults", LONG, "Minor Page Faults").unit(Unit::Unsigned),
         field("majorFaults", LONG, "Major Page Faults").unit(Unit::Unsigned),
-    ]).about("One recorded process: share of all processors since the last such event, memory, totals since its start"),
+    ]).about("One recorded process: CPU load since the last such event, memory, and totals since its start"),
 
     event(METHOD_TRACE, "jdk.MethodTrace", "Method Trace", &["Java Virtual Machine", "Method Tracing"], &[
         START_TIME,
@@ -281,7 +281,7 @@ pub(super) const TYPES: &[Type] = &[
         field("monotonic", LONG, "Monotonic Clock").unit(Unit::Nanos),
         // Not a Timestamp: no JDK can show one in ns since 1970, and its tools fail on the whole file.
         field("realtime", LONG, "Wall Clock (ns since 1970)"),
-    ]).about("Monotonic and wall clock read together, against drift between them"),
+    ]).about("Monotonic and wall-clock time, read together to correct drift"),
     event(THREAD_CPU, "flightline.ThreadCpu", "Thread CPU Time", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,
@@ -290,14 +290,14 @@ pub(super) const TYPES: &[Type] = &[
         field("lost", LONG, "Lost CPU Time").unit(Unit::Nanos),
         // Samples without the kernel's part of the stack.
         field("byTimer", LONG, "Samples by Timer"),
-    ]).about("CPU time of a thread since its start: all of it, what samples stand for, and what was lost"),
+    ]).about("CPU time of a thread since its start: total, represented by samples, and lost"),
     event(SAMPLE_LOSS, "flightline.SampleLoss", "Sample Loss", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,
         field("cause", STRING, "Cause"),
         field("samples", LONG, "Samples").unit(Unit::Unsigned),
         field("cpuTime", LONG, "CPU Time").unit(Unit::Nanos),
-    ]).about("Samples not taken or not kept since the last such event, and the CPU time they stood for"),
+    ]).about("Samples that were lost since the last such event, and the CPU time that they represented"),
     event(SAMPLE_TRUNCATED, "flightline.SampleTruncated", "Truncated Samples", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,
@@ -310,24 +310,24 @@ pub(super) const TYPES: &[Type] = &[
         STACK,
         field("event", EVENT_NAME, "Event").pooled(),
         field("count", LONG, "Count").unit(Unit::Unsigned),
-    ]).about("Stack of a thread where a perf event overflowed, and how many events it stands for"),
+    ]).about("Stack of a thread where a perf event overflowed, and the number of events that it represents"),
     event(EVENT_LOSS, "flightline.EventLoss", "Event Loss", FLIGHTLINE, &[
         START_TIME,
         field("event", STRING, "Event"),
         field("count", LONG, "Count").unit(Unit::Unsigned),
         field("value", LONG, "Value"),
-    ]).about("Events of an engine other than CPU time that found no room since the last such event, and what they stood for"),
+    ]).about("Lost events of an engine other than CPU time since the last such event, and the values that they represented"),
     event(NOTICE, "flightline.Notice", "Notice", FLIGHTLINE, &[
         START_TIME,
         field("message", STRING, "Message"),
-    ]).about("What the recorder has to say about this recording"),
+    ]).about("A message of the recorder about this recording"),
     event(OUTAGE, "flightline.Outage", "Outage", FLIGHTLINE, &[
         START_TIME,
         DURATION,
         field("reason", STRING, "Reason"),
         field("samples", LONG, "Lost Samples").unit(Unit::Unsigned),
         field("cpuTime", LONG, "Lost CPU Time").unit(Unit::Nanos),
-    ]).about("A time in which the output took nothing; what was lost is in flightline.SampleLoss too"),
+    ]).about("A time in which the output could not be written. Losses are also in flightline.SampleLoss"),
     // Only in streams, and without labels: every chunk of a stream declares it, and programs read it.
     event(SEGMENT, "flightline.Segment", "Segment", FLIGHTLINE, &[
         START_TIME,
@@ -336,14 +336,14 @@ pub(super) const TYPES: &[Type] = &[
         field("size", LONG, "").unit(Unit::Bytes),
         field("crc32", LONG, ""),
         field("events", LONG, ""),
-    ]).about("End of what one flush wrote: number in the stream, place in the chunk, CRC-32 of these bytes, events in them"),
+    ]).about("End of one flush: its number in the stream, its offset in the chunk, the CRC-32 of its bytes, and its events"),
     event(STREAM_LOSS, "flightline.StreamLoss", "Stream Loss", FLIGHTLINE, &[
         START_TIME,
         field("cause", STRING, "Cause"),
         field("eventType", STRING, "Event Type"),
         field("events", LONG, "Events").unit(Unit::Unsigned),
         field("bytes", LONG, "Bytes").unit(Unit::Bytes),
-    ]).about("Events of one type that were written and that this reader of the stream did not get"),
+    ]).about("Events of one type that were written but not delivered to this reader of the stream"),
     event(PROCESS_LABEL, "flightline.Label", "Label", FLIGHTLINE, &[
         START_TIME,
         field("pid", LONG, "Process"),
@@ -367,7 +367,7 @@ pub(super) const TYPES: &[Type] = &[
         field("bytes", LONG, "").unit(Unit::Bytes),
         field("period", LONG, "").unit(Unit::Nanos),
         field("share", FLOAT, "").unit(Unit::Percentage),
-    ]).about("CPU time that recording took since the last such event, by cause, and the interval of samples from now on"),
+    ]).about("CPU time used by recording since the last such event, by cause, and the sampling interval from now on"),
 
     event(MALLOC, "profiler.Malloc", "malloc", PROFILER, &[
         START_TIME,
@@ -375,7 +375,7 @@ pub(super) const TYPES: &[Type] = &[
         STACK,
         field("address", LONG, "Address").unit(Unit::Address),
         field("size", LONG, "Size").unit(Unit::Bytes),
-    ]).about("Sampled allocation; its size is the bytes it stands for"),
+    ]).about("Sampled allocation; its size is the number of bytes that it represents"),
     event(FREE, "profiler.Free", "free", PROFILER, &[
         START_TIME,
         EVENT_THREAD,
@@ -406,5 +406,5 @@ pub(super) const TYPES: &[Type] = &[
         field("allocations", LONG, "Sampled Allocations"),
         field("bytes", LONG, "Bytes").unit(Unit::Bytes),
         field("oldest", LONG, "Age of the Oldest").unit(Unit::Span),
-    ]).about("What was allocated with one stack and is not freed yet, told from time to time for the largest"),
+    ]).about("Memory that was allocated with one stack and not freed yet, written periodically for the largest stacks"),
 ];

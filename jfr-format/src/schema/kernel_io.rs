@@ -23,7 +23,7 @@ pub(super) const TYPES: &[Type] = &[
         field("sector", LONG, "First Sector"),
         field("bytes", LONG, "Bytes").unit(Unit::Bytes),
         field("error", INT, "Error Number"),
-    ]).about("A request to a block device, from where it was queued, by the thread that did, to its completion"),
+    ]).about("A request to a block device, from its submission by a thread to its completion"),
     event(MEMORY_GROWTH, "flightline.MemoryGrowth", "Memory Growth", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,
@@ -31,5 +31,5 @@ pub(super) const TYPES: &[Type] = &[
         field("call", STRING, "System Call"),
         field("bytes", LONG, "Bytes").unit(Unit::Bytes),
         field("address", LONG, "Address").unit(Unit::Address),
-    ]).about("A system call gave a program more address space"),
+    ]).about("A system call extended the address space of a program"),
 ];

@@ -27,7 +27,7 @@ pub(super) const TYPES: &[Type] = &[
         field("wakerStackTrace", STACK_TRACE, "Waker Stack Trace").pooled(),
         field("wakerKind", STRING, "Waker Kind"),
         field("wakerTime", LONG, "Wake-up Time").unit(Unit::Timestamp),
-    ]).about("A thread was switched out and in again: where, in which state, and what woke it; without run queue latency it slept"),
+    ]).about("A thread was descheduled and rescheduled: its stack and state, and the thread that woke it"),
     event(OPEN_OFF_CPU, "flightline.OpenOffCpu", "Open Off-CPU Time", FLIGHTLINE, &[
         START_TIME,
         DURATION,
@@ -35,5 +35,5 @@ pub(super) const TYPES: &[Type] = &[
         STACK,
         STATE,
         NANOS,
-    ]).about("A thread that was still switched out when its recording ended, and for how long by then"),
+    ]).about("A thread that was still descheduled when the recording ended, and the time until then"),
 ];

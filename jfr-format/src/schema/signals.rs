@@ -28,7 +28,7 @@ pub(super) const TYPES: &[Type] = &[
         REASON,
         ADDRESS,
         SENDER,
-    ]).about("A signal whose default action ends the process, and where the thread that took it was"),
+    ]).about("A signal whose default action ends the process, and the stack of the thread that received it"),
     event(CAUGHT_SIGNAL, "flightline.CaughtSignal", "Caught Signal", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,
@@ -38,12 +38,12 @@ pub(super) const TYPES: &[Type] = &[
         REASON,
         ADDRESS,
         SENDER,
-    ]).about("A fault or abort that the program has a handler for, before it ran; floods are counted in flightline.BelowThreshold"),
+    ]).about("A fault or abort with a signal handler of the program, recorded before the handler runs. Frequent ones are counted in flightline.BelowThreshold"),
     event(LAST_SAMPLE, "flightline.LastSample", "Last Sample", FLIGHTLINE, &[
         START_TIME,
         EVENT_THREAD,
         STACK,
         SIGNAL,
         field("thread", LONG, "Id of the Thread that Took the Signal"),
-    ]).about("Where another thread was when a signal ended the process"),
+    ]).about("The stack of another thread when a signal ended the process"),
 ];

@@ -60,7 +60,7 @@ pub(super) const TYPES: &[Type] = &[
         FLAGS,
         field("samples", INT, "Samples").unit(Unit::Unsigned),
         field("labels", STRING, "Labels (JSON)").pooled(),
-    ]).about("A span, and the thread where it ended; those without a sample are left out unless all are asked for"),
+    ]).about("A span, and the thread on which it ended. Spans without a sample are written only with --spans all"),
     event(OPEN_SPAN, "flightline.OpenSpan", "Open Span", FLIGHTLINE, &[
         START_TIME,
         DURATION,
@@ -73,7 +73,7 @@ pub(super) const TYPES: &[Type] = &[
         TRACE_LO,
         FLAGS,
         field("labels", STRING, "Labels (JSON)").pooled(),
-    ]).about("A span with a sample that had not ended at the recording's or its process's end, from the beginning of an activation to when it was last seen to go on"),
+    ]).about("A sampled span that had not ended when the recording or the process ended, from the start of an activation to the last time it was seen active"),
     event(SPAN_SCOPE, "flightline.SpanScope", "Span Scope", FLIGHTLINE, &[
         START_TIME,
         DURATION,
@@ -84,7 +84,7 @@ pub(super) const TYPES: &[Type] = &[
         // The span had not ended when the recording or its process ended; its duration is the time until it
         // was last seen active.
         field("open", BOOLEAN, "Still Open"),
-    ]).about("A span was active on a thread; in between others may have been"),
+    ]).about("A time in which a span was active on a thread; other spans may have been active in between"),
     event(PROFILER_SPAN, "profiler.Span", "Span", THREADS, &[
         START_TIME,
         DURATION,
@@ -93,5 +93,5 @@ pub(super) const TYPES: &[Type] = &[
     ]),
     event(WATERMARK, "flightline.Watermark", "Watermark", FLIGHTLINE, &[
         START_TIME,
-    ]).about("Of what ended before this, nothing comes later in this recording"),
+    ]).about("All events that ended before this time have been written"),
 ];

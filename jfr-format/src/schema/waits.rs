@@ -58,7 +58,7 @@ pub(super) const TYPES: &[Type] = &[
         field("timeout", LONG, "Park Timeout").unit(Unit::Nanos),
         field("until", LONG, "Park Until").unit(Unit::EpochMillis),
         OBJECT,
-    ]).about("A thread waited for another to go on"),
+    ]).about("A thread waited for another thread to continue"),
 
     event(FILE_READ, "jdk.FileRead", "File Read", THREADS, &[
         START_TIME,
@@ -149,5 +149,5 @@ pub(super) const TYPES: &[Type] = &[
         field("event", STRING, "Event"),
         field("count", LONG, "Count").unit(Unit::Unsigned),
         field("value", LONG, "Value"),
-    ]).about("Events that were too short to be recorded since the last such event, and the sum of their values"),
+    ]).about("Events below the threshold since the last such event, and the sum of their values"),
 ];

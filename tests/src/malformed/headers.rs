@@ -97,14 +97,14 @@ pub(super) fn add(case: Add<'_>) {
         "0 ticks per second",
         header(56, 0),
         15,
-        &["a clock of 0 ticks per second; ticks are taken for nanoseconds (at offset 56"],
+        &["a clock of 0 ticks per second; ticks are treated as nanoseconds (at offset 56"],
     );
     case(
         "frequency-negative",
         "-1 ticks per second",
         header(56, -1),
         15,
-        &["a clock of -1 ticks per second; ticks are taken for nanoseconds (at offset 56"],
+        &["a clock of -1 ticks per second; ticks are treated as nanoseconds (at offset 56"],
     );
     case(
         "clock-extreme",

@@ -48,13 +48,13 @@ pub fn is(head: &[u8]) -> bool {
 }
 
 /// Writes encoded profiles as folded text and returns the unit. If there are several sample types,
-/// `wanted` names those to use; they must have the same unit. Returns `None` if the bytes are not such a
+/// `names` names those to use; they must have the same unit. Returns `None` if the bytes are not such a
 /// message.
 ///
 /// # Errors
-/// There are several types and `wanted` is empty, a type in `wanted` does not exist, or `out` cannot be
+/// There are several types and `names` is empty, a type in `names` does not exist, or `out` cannot be
 /// written.
-pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Result<Option<String>> {
+pub fn folded(bytes: &[u8], names: &[String], out: &mut impl Write) -> io::Result<Option<String>> {
     let Some(data) = ProfilesData::decode(bytes).ok().filter(|data| {
         // Many messages decode as any type. This type has a string table that begins with an empty
         // string.
@@ -64,7 +64,7 @@ pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Resu
         return Ok(None);
     };
     let tables = data.dictionary.unwrap_or_default();
-    write_folded(&data.resource_profiles, &tables, wanted, MOST, out).map(Some)
+    write_folded(&data.resource_profiles, &tables, names, MOST, out).map(Some)
 }
 
 /// The sample types in the profiles of some resources, as name and unit.
@@ -87,7 +87,7 @@ pub fn types<'a>(
 pub fn write_folded(
     resources: &[ResourceProfiles],
     tables: &ProfilesDictionary,
-    wanted: &[String],
+    names: &[String],
     most: usize,
     out: &mut impl Write,
 ) -> io::Result<String> {
@@ -97,16 +97,16 @@ pub fn write_folded(
     types.dedup();
     let there = types.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    if let Some(missing) = wanted.iter().find(|name| !types.iter().any(|(of, _)| of == name)) {
+    if let Some(missing) = names.iter().find(|name| !types.iter().any(|(of, _)| of == name)) {
         return Err(invalid(format!("the input has no profile of {missing}; its profiles are: {there}")));
     }
-    types.retain(|(name, _)| wanted.is_empty() || wanted.iter().any(|of| of == name));
+    types.retain(|(name, _)| names.is_empty() || names.iter().any(|of| of == name));
     let mut units: Vec<&str> = types.iter().map(|(_, unit)| *unit).collect();
     units.dedup();
     let [unit] = units[..] else {
         return Err(invalid(format!("the input has several profiles; select one with -e: {there}")));
     };
-    if types.len() > 1 && wanted.is_empty() {
+    if types.len() > 1 && names.is_empty() {
         return Err(invalid(format!("the input has several profiles; select some with -e: {there}")));
     }
     // Writes each stack once, even if many samples share it, so the text is not larger than the input.
@@ -187,10 +187,10 @@ mod tests {
         from_tree(&tree)
     }
 
-    fn unpacked(data: &ProfilesData, wanted: &[&str]) -> io::Result<Option<(String, String)>> {
+    fn unpacked(data: &ProfilesData, names: &[&str]) -> io::Result<Option<(String, String)>> {
         let mut out = Vec::new();
-        let wanted: Vec<String> = wanted.iter().map(|&name| name.into()).collect();
-        let unit = folded(&data.encode_to_vec(), &wanted, &mut out)?;
+        let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
+        let unit = folded(&data.encode_to_vec(), &names, &mut out)?;
         Ok(unit.map(|unit| (String::from_utf8(out).unwrap(), unit)))
     }
 

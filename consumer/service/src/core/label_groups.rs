@@ -206,7 +206,7 @@ mod tests {
         let ahead = u64::try_from(bounds.to - bench.core.utc()).unwrap();
         bench.pass(ahead / 1000 + 60);
         let mut targets = bench.core.targets();
-        assert!(targets.targets.iter().all(|target| target.load.is_none()), "only where it is asked for");
+        assert!(targets.targets.iter().all(|target| target.load.is_none()), "only on request");
         bench.core.add_loads(&mut targets);
         let loads: Vec<_> = targets.targets.iter().filter_map(|target| target.load.as_ref()).collect();
         let [load] = loads[..] else { panic!("{loads:?}") };

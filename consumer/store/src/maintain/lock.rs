@@ -164,11 +164,11 @@ async fn in_object_store(place: &Place, now: i64) -> Result<Held> {
         let written = found.meta.last_modified.timestamp_millis();
         let held = String::from_utf8_lossy(&found.bytes().await.with_context(cannot)?).into_owned();
         if held != FREE && now.saturating_sub(written) < STALE {
-            bail!("{} is being worked on by {held}; if nobody does, wait ten minutes", place.shown());
+            bail!("{} is locked by {held}; if that process no longer runs, wait ten minutes", place.shown());
         }
         mode = PutMode::Update(version);
     }
-    bail!("{} is being worked on by another process", place.shown())
+    bail!("{} is locked by another process", place.shown())
 }
 
 /// Renews the lock periodically.
@@ -210,7 +210,7 @@ mod tests {
         let lock = Lock::take(&place).await.unwrap();
         lock.check().await.unwrap();
         let told = Lock::take(&place).await.unwrap_err().to_string();
-        assert!(told.contains("is being worked on by process"), "{told}");
+        assert!(told.contains("is locked by process"), "{told}");
         // Simulates a killed process: the lock was not released.
         drop(lock);
         Lock::take(&place).await.unwrap().release().await.unwrap();
@@ -230,7 +230,7 @@ mod tests {
         let held = Lock(in_object_store(&place, now()).await.unwrap());
         held.check().await.unwrap();
         let told = in_object_store(&place, now()).await.unwrap_err().to_string();
-        assert!(told.contains("is being worked on by process") && told.contains("ten minutes"), "{told}");
+        assert!(told.contains("is locked by process") && told.contains("ten minutes"), "{told}");
         // Two processes found the lock stale; only one of the conditional writes may succeed.
         let read = object(&held.0).version.lock().await.clone().unwrap();
         let path = place.root_file(NAME);

@@ -47,7 +47,7 @@ impl Share {
 /// Shares by start time (seconds since 1970) and group.
 pub type Shares = BTreeMap<(i64, String), Share>;
 
-/// Returns the share of functions whose label, formatted with `options`, satisfies `wanted`.
+/// Returns the share of functions whose label, formatted with `options`, satisfies `is_selected`.
 ///
 /// # Errors
 /// Returns an error if the query is invalid, the store cannot be read, or there are too many rows.
@@ -55,7 +55,7 @@ pub async fn shares(
     session: &Session,
     question: &Question<'_>,
     options: &FoldOptions,
-    wanted: impl Fn(&Label) -> bool,
+    is_selected: impl Fn(&Label) -> bool,
 ) -> Result<Shares> {
     let Question { every, choice, .. } = *question;
     if every == 0 {
@@ -71,7 +71,7 @@ pub async fn shares(
     );
     let stacks = weights(session, choice).await?.by_stack.into_keys();
     let paths = Paths::read(session, table, choice.filter, stacks, options).await?;
-    let has = paths.stacks_with(wanted);
+    let has = paths.stacks_with(is_selected);
     let mut shares = Shares::new();
     let mut rows = session.stream(&sql).await?;
     while let Some(batch) = rows.try_next().await? {
@@ -88,7 +88,7 @@ pub async fn shares(
             }
         }
         if shares.len() > MOST {
-            bail!("more than {MOST} rows: let a row last longer, or tell fewer things apart");
+            bail!("more than {MOST} rows; use a longer --every, or group by a label with fewer values");
         }
     }
     Ok(shares)

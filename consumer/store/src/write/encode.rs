@@ -37,13 +37,13 @@ pub(super) struct Encoded {
     pub(super) lost: u64,
 }
 
-/// Encodes all rows by day. `told` returns the footer of a day's samples; `always` is a day that gets a file
+/// Encodes all rows by day. `footer_text` returns the footer of a day's samples; `always` is a day that gets a file
 /// even without rows.
 pub(super) fn encode(
     rows: &mut Rows,
     always: Option<Day>,
     known: impl Fn(Day, i64) -> bool,
-    told: impl Fn(Day, &Rows) -> Result<String>,
+    footer_text: impl Fn(Day, &Rows) -> Result<String>,
 ) -> Result<Vec<Encoded>> {
     // Fast, since rows are nearly sorted.
     rows.rows.sort_by_key(|row| row.ts);
@@ -74,7 +74,7 @@ pub(super) fn encode(
             fresh: fresh.iter().map(|stack| stack.id).collect(),
             dictionary: if fresh.is_empty() { None } else { Some(dictionary(&rows.dictionary, &fresh)?) },
             losses: if lost.is_empty() { None } else { Some(losses(rows, lost)?) },
-            samples: samples(rows, of_day, told(day, rows)?)?,
+            samples: samples(rows, of_day, footer_text(day, rows)?)?,
             rows: of_day.len() as u64,
             lost: lost.len() as u64,
         });
@@ -82,7 +82,7 @@ pub(super) fn encode(
     Ok(files)
 }
 
-fn samples(rows: &Rows, of_day: &[Row], told: String) -> Result<Vec<u8>> {
+fn samples(rows: &Rows, of_day: &[Row], footer_text: String) -> Result<Vec<u8>> {
     let columns: Vec<&str> = rows.labels.columns().collect();
     let mut fields = schema::columns(Table::Samples);
     fields.extend(columns.iter().map(|name| Field::new(*name, DataType::Utf8, true)));
@@ -150,7 +150,7 @@ fn samples(rows: &Rows, of_day: &[Row], told: String) -> Result<Vec<u8>> {
         }
         Ok(arrays)
     });
-    file(Table::Samples, fields, Some(told), batches)
+    file(Table::Samples, fields, Some(footer_text), batches)
 }
 
 fn losses(rows: &Rows, lost: &[Lost]) -> Result<Vec<u8>> {
@@ -250,12 +250,12 @@ fn pieces<T>(rows: &[T]) -> impl Iterator<Item = &[T]> {
 fn file(
     table: Table,
     fields: Vec<Field>,
-    told: Option<String>,
+    footer_text: Option<String>,
     batches: impl Iterator<Item = Result<Vec<ArrayRef>>>,
 ) -> Result<Vec<u8>> {
     let cannot = || format!("cannot write rows of {}", table.name());
     let options = ArrowWriterOptions::new()
-        .with_properties(schema::properties(table, told))
+        .with_properties(schema::properties(table, footer_text))
         .with_skip_arrow_metadata(true);
     let mut writer: Option<ArrowWriter<Vec<u8>>> = None;
     for arrays in batches {

@@ -328,7 +328,7 @@ impl Collector {
             let what = if finished {
                 "a chunk longer than 256 MiB"
             } else {
-                "a chunk whose header does not tell its end"
+                "a chunk without its end in the header"
             };
             self.report.damaged(self.offset, what);
             // A later chunk header ends the search.
@@ -429,7 +429,7 @@ impl Collector {
                     }
                     _ => {
                         self.report.segments_wrong += 1;
-                        return Ok(self.damage("a segment with another checksum than it tells"));
+                        return Ok(self.damage("a segment whose checksum does not match"));
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Asks a service: `load ADDRESS SECONDS CLIENTS`. Each client keeps its connection and asks for one path after the other, as a browser
+//! Sends requests to a service: `load ADDRESS SECONDS CLIENTS`. Each client keeps its connection and requests one path after the other, as a browser
 //! would. It says how many answers there were; an answer that is not 200 is an error.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -70,7 +70,7 @@ async fn ask(args: &SqlArgs, sql: &str) -> Result<()> {
     while let Some(batch) = next {
         write(&batch, args.format, first, &mut out)?;
         first = false;
-        let changed = || anyhow::anyhow!("files of the store became others meanwhile: ask again");
+        let changed = || anyhow::anyhow!("the store was compacted while the query ran; run the query again");
         next = rows.try_next().await.map_err(|error| {
             let error = error.into();
             if is_gone(&error) { changed() } else { error }
