@@ -44,7 +44,7 @@ pub enum Direction {
     Connect,
     /// Waits for a connection.
     Accept,
-    /// Tells a disk that data is no longer needed.
+    /// Informs a disk that data is no longer needed.
     Discard,
     /// Anything else.
     Other,

@@ -35,7 +35,7 @@ test("a box shows both weights and the change: red for more, blue for less, vani
   const orange = await colour(page, at(300), 3), purple = await colour(page, at(1435), 3);
   assert.ok(orange[0] > 220 && orange[1] > 80 && orange[2] < 20, `orange: ${orange}`);
   assert.ok(purple[2] > purple[1] && purple[0] > purple[1], `purple: ${purple}`);
-  assert.match(await page.locator("#legend").innerText(), /more[^]*less[^]*chance/);
+  assert.match(await page.locator("#legend").innerText(), /more[^]*less[^]*noise/);
   // With the widths of before, new boxes are separate; with the larger of both, all are in place.
   await page.selectOption("#widths", "before");
   assert.match(await hover(page, 1020 / 1040, 1), /^paths only in the second profile \(40 samples/);

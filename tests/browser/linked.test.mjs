@@ -100,6 +100,6 @@ test("boxes of one name are framed in all graphs, deep graphs scroll together, a
   assert.equal(await single.locator("#three").isVisible(), false);
   assert.equal(await single.locator("#views [data-view=three]").isVisible(), false);
   await single.keyboard.press("3");
-  assert.match(await details(single), /nothing to compare with/);
+  assert.match(await details(single), /^There is nothing to compare/);
   assert.deepEqual(single.errors, []);
 });

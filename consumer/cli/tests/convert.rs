@@ -72,7 +72,7 @@ fn multi_recording_page_does_not_depend_on_input_order() {
         stdout(&["flame", "--format", "html", "-o", "-", "--title", "both", inputs[0], inputs[1]])
     };
     let page = drawn([&a, &b]);
-    assert!(page.contains("\"lanes\""), "it tells when samples were taken");
+    assert!(page.contains("\"lanes\""), "the page has the times of samples");
     assert!(page == drawn([&b, &a]));
 }
 

@@ -49,7 +49,7 @@ fn descriptor(name: &str, token: Option<&str>) -> io::Result<OwnedFd> {
     }
     if let Some(address) = name.strip_prefix("tcp:") {
         let Some(token) = token.map(str::trim).filter(|token| !token.is_empty()) else {
-            return Err(wrong("a TCP port asks for the recorder's token: set FLIGHTLINE_TOKEN"));
+            return Err(wrong("a TCP address requires the recorder's token: set FLIGHTLINE_TOKEN"));
         };
         if token.contains('\n') {
             return Err(wrong("the token is one line"));

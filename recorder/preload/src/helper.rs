@@ -153,7 +153,7 @@ fn start(settings: &Settings<'_>) {
         os::say(&[
             b"cannot record to ",
             settings.target().unwrap_or_default().to_bytes(),
-            b": no recorder process (error ",
+            b": the recorder process did not start (errno ",
             number.bytes(),
             b"); set FLIGHTLINE_BIN to the flightline program",
         ]);

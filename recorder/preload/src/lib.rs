@@ -19,7 +19,7 @@ mod start;
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    flightline_capture::os::say(&[b"internal error, the program is stopped"]);
+    flightline_capture::os::say(&[b"internal error in the recorder; aborting the program"]);
     // SAFETY: ends the process; the recorder must not continue after a broken invariant.
     unsafe { libc::abort() }
 }

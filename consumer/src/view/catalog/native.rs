@@ -16,7 +16,7 @@ pub(super) const VIEWS: &[View] = &[
         key("Function", "stackTrace.top"), key("State", "state"), sum("Samples", "samples|#1"),
         sum("Percent", "samples|#1").share(), sum("Time", "@span"),
     ]).by(2).top(25),
-    view("native-allocation", Native, "Native memory by the function that asked for it", &["profiler.Malloc", "profiler.Free"], &[
+    view("native-allocation", Native, "Native memory by allocating function", &["profiler.Malloc", "profiler.Free"], &[
         key("Function", "stackTrace.caller").of(&["profiler.Malloc"]), count("Allocations").of(&["profiler.Malloc"]),
         sum("Bytes", "size"), sum("Percent", "size").share(), live_count("Live"), live_sum("Live Bytes"),
     ]).by(2).top(25),

@@ -51,9 +51,9 @@ impl Refused {
         match self {
             Refused::Os(what, errno) => (what, *errno),
             Refused::Owner => ("the session directory belongs to another user", 0),
-            Refused::Format => ("the session was made by another version", 0),
-            Refused::NotWanted => ("the session is over or does not follow children", 0),
-            Refused::Full => ("the session has memory for no more processes", 0),
+            Refused::Format => ("the session belongs to another version of Flightline", 0),
+            Refused::NotWanted => ("the session has ended or does not follow child processes", 0),
+            Refused::Full => ("the session has reached its limit of processes", 0),
         }
     }
 }

@@ -97,7 +97,7 @@ fn print_join_error(errno: i32) {
     let mut number = Text::<24>::new();
     number.number(errno.unsigned_abs().into());
     os::say(&[
-        b"cannot join the profiling service: no agent process (error ",
+        b"cannot join the profiling service: the agent process did not start (errno ",
         number.bytes(),
         b"); set FLIGHTLINE_BIN to the flightline program",
     ]);

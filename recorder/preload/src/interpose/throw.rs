@@ -18,7 +18,7 @@ fn target(next: &Next, caller: *const c_void) -> usize {
     let found = by_caller(next.name(), caller);
     if found == 0 {
         // The caller was linked against the function, so this cannot happen; and the hook cannot return.
-        flightline_capture::os::say(&[b"cannot find ", next.name().to_bytes(), b", the program is stopped"]);
+        flightline_capture::os::say(&[b"cannot find ", next.name().to_bytes(), b"; aborting the program"]);
         // SAFETY: ends the process, as an exception that cannot be thrown does.
         unsafe { libc::abort() };
     }

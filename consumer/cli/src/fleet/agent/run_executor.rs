@@ -388,6 +388,6 @@ mod tests {
         assert!(recording(&path).is_err());
         fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(recording(&path).is_err(), "nor is a pipe, and nobody waits for its writer");
+        assert!(recording(&path).is_err(), "nor is a pipe, and no reader waits for its writer");
     }
 }
