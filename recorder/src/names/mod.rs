@@ -9,6 +9,7 @@
 //!     declarations.rs                      the definition of a function, by name
 //!     demangle.rs                          readable names
 //!   jit/          JIT-compiled code                    kernel/   kernel functions
+//!   hotspot/      Java code
 //! context_words.rs  thread-local variables of tracing contexts; allocators.rs: the allocator of a program
 //! intern.rs     stacks, methods, classes: one key each in the output
 //! symbolize.rs  symbolizes a finished recording
@@ -23,6 +24,9 @@ pub(crate) mod dwarf;
 pub(crate) mod elf;
 pub(crate) mod frames;
 pub(crate) mod go;
+// The drain does not use it yet.
+#[allow(dead_code)]
+pub(crate) mod hotspot;
 pub(crate) mod images;
 pub(crate) mod intern;
 pub(crate) mod jit;
