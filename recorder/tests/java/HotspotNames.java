@@ -3,9 +3,10 @@ import java.util.concurrent.Callable;
 /** Compiled, inlined, interpreted, native and hidden methods for tests of names. Ends with its input. */
 public class HotspotNames {
     static volatile long sink;
+    static long[] table = new long[16];
 
     static long leaf(long x) {
-        return x * 31 + 7; // the line that LEAF_LINE names
+        return x * 31 + table[(int) (x & 15)];
     }
 
     static long middle(long x) {

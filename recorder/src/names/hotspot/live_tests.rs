@@ -4,9 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use jfr_format::schema::frame_type;
+
+use super::code_blob::{BlobKind, all_blobs};
 use super::layout::HotspotLayout;
 use super::memory::{ReadMemory, RemoteMemory};
 use super::vm_structs::LibjvmSymbols;
+use super::{HotspotNames, JavaFrame, UnresolvedCounts};
 
 /// Returns the JDK or JRE of a feature release, in the same places as the other tests.
 fn java_home(release: u32) -> Option<PathBuf> {
@@ -61,8 +65,30 @@ impl Jvm {
     }
 }
 
+impl Jvm {
+    /// Stops all threads, so that the code cache does not change.
+    fn stop(&mut self) {
+        self.signal("STOP");
+        // The process is stopped when all threads are.
+        while !std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap().contains(") T ") {
+            std::thread::yield_now();
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Returns an address in a stub.
+    fn call_stub(&self) -> u64 {
+        self.memory.u64(self.layout.frame.call_stub_return_address).unwrap()
+    }
+}
+
 impl Drop for Jvm {
     fn drop(&mut self) {
+        self.signal("CONT");
         // The program ends at the end of its input.
         drop(self.child.stdin.take());
         let _ = self.output.read_to_string(&mut String::new());
@@ -89,6 +115,157 @@ fn compile(homes: &[(u32, PathBuf)]) -> Option<tempfile::TempDir> {
     command.args(["--release", "11", "-d"]).arg(classes.path()).arg(source);
     assert!(command.status().unwrap().success());
     Some(classes)
+}
+
+const SOURCE: &str = include_str!("../../../tests/java/HotspotNames.java");
+
+/// Returns the number of the only line of the test program that contains a text.
+fn line_with(text: &str) -> u32 {
+    let mut lines = (1..).zip(SOURCE.lines()).filter(|(_, line)| line.contains(text));
+    let (number, _) = lines.next().unwrap();
+    assert_eq!(lines.next(), None);
+    number
+}
+
+/// Returns `name:line` of each frame.
+fn chain(frames: &[JavaFrame]) -> Vec<String> {
+    frames.iter().map(|frame| format!("{}:{}", frame.method.name, frame.line)).collect()
+}
+
+/// Results of many lookups.
+#[derive(Debug, Default)]
+struct Resolved {
+    nmethods: usize,
+    natives: usize,
+    lookups: usize,
+    inlined: usize,
+    with_line: usize,
+    /// Number of lookups that returned the chain from `outer` to `leaf`.
+    chains: usize,
+}
+
+/// Resolves many addresses of all compiled methods.
+fn resolve_all(jvm: &Jvm, names: &mut HotspotNames) -> Resolved {
+    let memory = &jvm.memory;
+    let mut found = Resolved::default();
+    let expected = [("leaf", "x * 31 + table"), ("middle", "return leaf(x)"), ("outer", "sum += middle")];
+    let expected = expected.map(|(name, text)| format!("{name}:{}", line_with(text)));
+    for address in all_blobs(memory, &jvm.layout) {
+        let Ok(blob) = names.heaps.blob(memory, &jvm.layout, address) else { continue };
+        found.nmethods += usize::from(blob.kind == BlobKind::Nmethod);
+        found.natives += usize::from(blob.kind == BlobKind::NativeNmethod);
+        if !matches!(blob.kind, BlobKind::Nmethod | BlobKind::NativeNmethod) {
+            continue;
+        }
+        let end = (blob.address + blob.size).min(blob.code_begin + 2000);
+        let method = names.heaps.nmethod(memory, &jvm.layout, address).unwrap().method;
+        let (_, method) = names.method(memory, method).unwrap();
+        let step = if &*method.class == "HotspotNames" { 1 } else { 7 };
+        for pc in (blob.code_begin + 8..end).step_by(step) {
+            // The metadata and debug information of older releases follow the code in the blob.
+            assert_eq!(names.blob(memory, pc).map(|blob| blob.address), Ok(address));
+            let mut frames = Vec::new();
+            names.compiled(memory, address, None, pc, pc % 2 == 0, &mut frames).unwrap();
+            let kinds: Vec<_> = frames.iter().map(|frame| frame.kind).collect();
+            match blob.kind {
+                BlobKind::NativeNmethod => assert_eq!(kinds, [frame_type::NATIVE]),
+                _ => assert_eq!(kinds.last(), Some(&frame_type::JIT_COMPILED)),
+            }
+            found.lookups += 1;
+            found.inlined += usize::from(frames.len() > 1);
+            found.with_line += usize::from(frames.iter().all(|frame| frame.line != 0));
+            found.chains += usize::from(chain(&frames) == expected);
+        }
+    }
+    found
+}
+
+#[test]
+fn all_compiled_methods_are_resolved() {
+    let homes = java_homes();
+    let Some(classes) = compile(&homes) else { return };
+    for (release, home) in &homes {
+        for options in
+            [&[][..], &["-XX:TieredStopAtLevel=1"], &["-XX:-TieredCompilation", "-XX:+UseSerialGC"]]
+        {
+            // Compiles before it goes on, with debug information for all instructions.
+            let common = ["-Xbatch", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"];
+            let mut jvm = Jvm::start(home, classes.path(), &[&common, options].concat());
+            jvm.stop();
+            let mut names = HotspotNames::new(jvm.layout);
+            let found = resolve_all(&jvm, &mut names);
+            let counts = names.counts();
+            eprintln!("{release} {options:?}: {found:?} {counts:?} {} bytes", names.bytes());
+            assert_eq!((counts.unloaded, counts.unreadable), (0, 0));
+            assert!(found.nmethods > 5 && found.natives > 0 && found.chains > 0);
+            // The cached results are the same.
+            let again = resolve_all(&jvm, &mut names);
+            assert_eq!((again.inlined, again.chains), (found.inlined, found.chains));
+            assert_eq!(
+                names.blob_name(&jvm.memory, jvm.call_stub()).unwrap().split(' ').next(),
+                Some("StubRoutines")
+            );
+        }
+    }
+}
+
+/// Scans the stack of the thread that waits for input for frames of the interpreter.
+fn interpreted_frames(jvm: &Jvm, names: &mut HotspotNames) -> Vec<JavaFrame> {
+    let pid = jvm.memory.pid;
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let end_of_stack = |sp: u64| {
+        let ranges = maps.lines().filter_map(|line| line.split(' ').next()?.split_once('-'));
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        ranges.map(|(start, end)| number(start)..number(end)).find(|range| range.contains(&sp)).unwrap().end
+    };
+    let mut found = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
+        // Number, six arguments, stack pointer, program counter. read is 0.
+        let call = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+        let words: Vec<&str> = call.split_whitespace().collect();
+        let ["0", .., sp, _] = words[..] else {
+            continue;
+        };
+        let sp = u64::from_str_radix(sp.trim_start_matches("0x"), 16).unwrap() & !7;
+        let stack = jvm.memory.bytes(sp, ((end_of_stack(sp) - sp) as usize).min(256 << 10)).unwrap();
+        let words: Vec<u64> =
+            stack.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect();
+        let frame = &jvm.layout.frame;
+        let slot = |offset: i32| (i64::from(offset) / 8).unsigned_abs() as usize;
+        for fp in 8..words.len() {
+            let (method, bcp) =
+                (words[fp - slot(frame.interpreted_method)], words[fp - slot(frame.interpreted_bcp)]);
+            if let Ok(frame) = names.interpreted(&jvm.memory, method, bcp)
+                && (frame.line != 0 || frame.kind == frame_type::NATIVE)
+            {
+                found.push(frame);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn interpreted_methods_are_resolved() {
+    let homes = java_homes();
+    let Some(classes) = compile(&homes) else { return };
+    for (release, home) in &homes {
+        let jvm = Jvm::start(home, classes.path(), &["-Xint"]);
+        let mut names = HotspotNames::new(jvm.layout);
+        // The program reaches the call soon after its output.
+        let expected = format!("main:{}", line_with("System.in.read()"));
+        let mut frames = Vec::new();
+        for _ in 0..100 {
+            frames = chain(&interpreted_frames(&jvm, &mut names));
+            if frames.contains(&expected) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        assert!(frames.contains(&expected), "{release}: {frames:?}");
+        assert!(frames.iter().any(|frame| frame.starts_with("readBytes")), "{release}: {frames:?}");
+        assert_ne!(names.counts(), UnresolvedCounts::default(), "other words are no methods");
+    }
 }
 
 #[test]
