@@ -200,8 +200,12 @@ pub struct FrameLayout {
     /// Address of `StubRoutines::_call_stub_return_address`, which is the return address of frames that native
     /// code has called.
     pub call_stub_return_address: u64,
-    /// Address of `AbstractInterpreter::_code`.
+    /// Address of `AbstractInterpreter::_code`, a pointer to a `StubQueue`.
     pub interpreter_code: u64,
+    /// `StubQueue::_stub_buffer`, an address.
+    pub stub_queue_buffer: u32,
+    /// `StubQueue::_buffer_limit`, 32 bits: the size of the buffer.
+    pub stub_queue_limit: u32,
     /// Interpreted frame: distance from the frame pointer to the `Method*`.
     pub interpreted_method: i32,
     /// Interpreted frame: distance from the frame pointer to the address of the current bytecode, which is up to
@@ -367,6 +371,8 @@ fn frame(vm: &VmStructs) -> Result<FrameLayout, LayoutError> {
     Ok(FrameLayout {
         call_stub_return_address: vm.address("StubRoutines", "_call_stub_return_address")?,
         interpreter_code: vm.address("AbstractInterpreter", "_code")?,
+        stub_queue_buffer: vm.offset("StubQueue", "_stub_buffer")?,
+        stub_queue_limit: vm.offset("StubQueue", "_buffer_limit")?,
         interpreted_method: -3 * WORD,
         interpreted_bcp: -8 * WORD,
         interpreted_sender_sp: -WORD,

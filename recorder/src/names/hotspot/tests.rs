@@ -105,6 +105,8 @@ fn layout(separate: bool) -> HotspotLayout {
         frame: FrameLayout {
             call_stub_return_address: 0x118,
             interpreter_code: 0x120,
+            stub_queue_buffer: 8,
+            stub_queue_limit: 20,
             interpreted_method: -24,
             interpreted_bcp: -64,
             interpreted_sender_sp: -8,
