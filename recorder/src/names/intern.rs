@@ -64,19 +64,38 @@ pub struct Origin {
     pub build_id: Arc<str>,
 }
 
+/// A method of a Java class.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JavaMethod {
+    /// The class's internal name, such as `java/util/HashMap`.
+    pub class: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its descriptor, such as `(I)V`.
+    pub descriptor: Arc<str>,
+    /// Its access flags.
+    pub modifiers: u16,
+}
+
 struct Method {
     /// The chunk that it was last written to.
     chunk: u32,
     class: u32,
+    /// Key of the name's symbol; that of the descriptor follows if there is one.
     symbol: u64,
     name: Arc<str>,
+    /// The descriptor; `None`: the one that all native functions share.
+    descriptor: Option<Arc<str>>,
+    modifiers: i32,
 }
 
 struct Class {
     chunk: u32,
-    /// Key of the name's symbol; those of path and build id follow.
+    /// Key of the name's symbol; those of path and build id, or that of a Java package, follow.
     symbol: u64,
     origin: Origin,
+    /// It is a Java class, in the package that its name begins with.
+    java: bool,
 }
 
 /// Methods, and maps to find them.
@@ -85,6 +104,7 @@ struct MethodTable {
     list: Vec<Method>,
     by_function: HashMap<(ImageId, u64), MethodIndex>,
     by_name: HashMap<(ImageId, Arc<str>), MethodIndex>,
+    java: HashMap<JavaMethod, MethodIndex>,
 }
 
 /// Unique frames.
@@ -101,6 +121,8 @@ struct ClassTable {
     by_image: HashMap<ImageId, ClassIndex>,
     /// Classes that are not files: kinds of locks, types of exceptions.
     by_name: HashMap<Arc<str>, ClassIndex>,
+    /// Java classes by their internal names.
+    java: HashMap<Arc<str>, ClassIndex>,
 }
 
 /// Stack traces and the chunks that have them.
@@ -148,8 +170,16 @@ impl ClassTable {
     }
 
     fn push(&mut self, symbol: u64, origin: Origin) -> ClassIndex {
-        self.list.push(Class { chunk: 0, symbol, origin });
+        self.list.push(Class { chunk: 0, symbol, origin, java: false });
         self.list.len() as u32 - 1
+    }
+
+    fn push_java(&mut self, symbol: u64, name: &Arc<str>) -> ClassIndex {
+        let origin = Origin { class: name.clone(), ..Origin::default() };
+        self.list.push(Class { chunk: 0, symbol, origin, java: true });
+        let index = self.list.len() as u32 - 1;
+        self.java.insert(name.clone(), index);
+        index
     }
 }
 
@@ -265,7 +295,30 @@ impl Interner {
         };
         let symbol = self.symbols.next(1);
         self.name_bytes += name.len();
-        self.methods.push(Method { chunk: 0, class, symbol, name })
+        self.methods.push(Method { chunk: 0, class, symbol, name, descriptor: None, modifiers: NATIVE })
+    }
+
+    /// Returns the index of a Java method.
+    pub fn java_method(&mut self, method: &JavaMethod) -> MethodIndex {
+        if let Some(&index) = self.methods.java.get(method) {
+            return index;
+        }
+        let class = match self.classes.java.get(&method.class) {
+            Some(&class) => class,
+            None => self.classes.push_java(self.symbols.next(CLASS_SYMBOLS), &method.class),
+        };
+        let symbol = self.symbols.next(2);
+        self.name_bytes += method.name.len() + method.descriptor.len() + size_of::<JavaMethod>();
+        let index = self.methods.push(Method {
+            chunk: 0,
+            class,
+            symbol,
+            name: method.name.clone(),
+            descriptor: Some(method.descriptor.clone()),
+            modifiers: i32::from(method.modifiers),
+        });
+        self.methods.java.insert(method.clone(), index);
+        index
     }
 
     /// Returns the index of a frame.
@@ -381,8 +434,10 @@ impl Interner {
         let method = self.methods.get(method).filter(|m| m.chunk != chunk);
         let Some(method) = method else { return 0 };
         let class = self.classes.get(method.class).filter(|c| c.chunk != chunk);
-        let class = class.map_or(0, |class| class.origin.bytes() + 6 * CONSTANT_BYTES);
-        method.name.len() + 2 * CONSTANT_BYTES + class
+        // A Java class's package is a part of its name.
+        let class = class.map_or(0, |class| 2 * class.origin.bytes() + 6 * CONSTANT_BYTES);
+        let descriptor = method.descriptor.as_ref().map_or(0, |descriptor| descriptor.len() + CONSTANT_BYTES);
+        method.name.len() + 2 * CONSTANT_BYTES + descriptor + class
     }
 
     /// Queues a trace and the constants that it refers to, unless the current chunk has them.
@@ -441,8 +496,18 @@ impl Interner {
         to.constant(schema::SYMBOL, method.symbol, |s| {
             s.string(&method.name);
         })?;
+        let descriptor = match &method.descriptor {
+            None => 1,
+            Some(descriptor) => {
+                let key = method.symbol + 1;
+                to.constant(schema::SYMBOL, key, |s| {
+                    s.string(descriptor);
+                })?;
+                key
+            }
+        };
         to.constant(schema::METHOD, self.before[1] + u64::from(index) + 1, |m| {
-            m.key(class_key).key(method.symbol).key(1).int(NATIVE).boolean(false);
+            m.key(class_key).key(method.symbol).key(descriptor).int(method.modifiers).boolean(false);
         })?;
         method.chunk = self.chunk;
         Ok(())
@@ -504,6 +569,18 @@ impl Class {
                 .map(|()| key),
         };
         symbol(name, class)?;
+        if self.java {
+            let package = symbol(name + 1, class.rsplit_once('/').map_or("", |(package, _)| package))?;
+            if package != 0 {
+                to.constant(schema::PACKAGE, key, |p| {
+                    p.key(package).key(0).boolean(true);
+                })?;
+            }
+            let package = if package == 0 { 0 } else { key };
+            return to.constant(schema::CLASS, key, |c| {
+                c.key(0).key(name).key(package).int(0).boolean(false);
+            });
+        }
         let (location, version) = (symbol(name + 1, path)?, symbol(name + 2, build_id)?);
         let package = if location == 0 && version == 0 { 0 } else { key };
         if package != 0 {

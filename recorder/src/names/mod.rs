@@ -24,11 +24,10 @@ pub(crate) mod dwarf;
 pub(crate) mod elf;
 pub(crate) mod frames;
 pub(crate) mod go;
-// The drain does not use it yet.
-#[allow(dead_code)]
 pub(crate) mod hotspot;
 pub(crate) mod images;
 pub(crate) mod intern;
+pub(crate) mod java_frames;
 pub(crate) mod jit;
 pub(crate) mod kernel;
 pub(crate) mod modules;

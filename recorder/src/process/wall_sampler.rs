@@ -299,7 +299,8 @@ impl Sampler {
         regs.pc = pc;
         regs.set(arch::SP, sp);
         let stack = out.sink.file.slot(entry.slot).map_or((0, 0), registered_stack);
-        let stopped = Stopped { pid: self.pid, regs: &regs, stack, copied: (0, &[]), runs_on: false };
+        let (pid, jvm) = (self.pid, Some(out.sink.file.jvm()));
+        let stopped = Stopped { pid, regs: &regs, stack, copied: (0, &[]), runs_on: false, jvm };
         let (walked, frames) =
             self.unwinder.walk(&stopped, &out.state.modules, out.sink.images, out.rows, DEPTH);
         let cut = walked.flags & sample_flags::TRUNCATED != 0;

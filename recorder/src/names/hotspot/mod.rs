@@ -3,6 +3,7 @@
 //! ```text
 //! vm_structs.rs   the tables in which libjvm.so describes its structures     layout.rs  the parts that we need
 //! memory.rs       checked reads of the JVM's memory
+//! discovery.rs    finds libjvm.so, publishes the code cache for the handlers
 //! code_blob.rs    address → blob, compiled method     scopes.rs  address in it → inlined methods, bytecodes
 //! method.rs       method → class, name, descriptor, modifiers                line_table.rs  bytecode → line
 //! ```
@@ -12,6 +13,7 @@
 //! results only if it is the same. A method that was unloaded before the lookup is counted.
 
 pub mod code_blob;
+pub mod discovery;
 pub mod layout;
 pub mod line_table;
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub mod vm_structs;
 
 use std::{collections::HashMap, sync::Arc};
 
+use flightline_in_signal::layout::java_frame;
 use jfr_format::schema::frame_type;
 
 use code_blob::{CodeBlob, CodeHeaps, Nmethod};
@@ -32,8 +35,6 @@ use layout::HotspotLayout;
 use memory::ReadMemory;
 use method::{JavaMethod, MethodIdentity};
 use scopes::{PC_DESC_SIZE, PcDesc};
-#[allow(unused_imports)] // The drain does not use it yet.
-pub use vm_structs::LayoutError;
 
 /// Limit of the cached methods and debug information of one JVM. Above it, all are dropped.
 const MAX_CACHE_BYTES: usize = 16 << 20;
@@ -138,6 +139,7 @@ impl HotspotNames {
     }
 
     /// Returns the description of the JVM.
+    #[cfg(test)]
     pub fn layout(&self) -> &HotspotLayout {
         &self.layout
     }
@@ -148,12 +150,14 @@ impl HotspotNames {
     }
 
     /// Returns the estimated memory in use, bytes.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Adds the frames at an address of a compiled method, innermost first: those of inlined methods and of the
-    /// method itself. `nmethod` is the address of the blob; `compile_id` is that of the sample, if it is known.
+    /// method itself. `nmethod` is the address of the blob; `compile_id` is that of the
+    /// sample, as [`java_frame::short_id`] returns it, if it is known.
     ///
     /// # Errors
     ///
@@ -214,6 +218,7 @@ impl HotspotNames {
     /// # Errors
     ///
     /// As [`HotspotNames::blob`].
+    #[cfg(test)]
     pub fn blob_name(&mut self, memory: &impl ReadMemory, pc: u64) -> Result<Arc<str>, Unresolved> {
         self.blob(memory, pc).map(|blob| blob.name)
     }
@@ -227,7 +232,7 @@ impl HotspotNames {
         frames: &mut Vec<JavaFrame>,
     ) -> Result<(), Unresolved> {
         let nmethod = self.heaps.nmethod(memory, &self.layout, address)?;
-        if compile_id.is_some_and(|id| id != nmethod.compile_id) {
+        if compile_id.is_some_and(|id| id != java_frame::short_id(nmethod.compile_id)) {
             return Err(Unresolved::Unloaded);
         }
         let before = frames.len();

@@ -10,8 +10,9 @@ use super::layout::{
 use super::memory::FakeMemory;
 use super::scopes::tests::encode as encode_scopes;
 use super::vm_structs::Field;
+use super::vm_structs::LayoutError;
 use super::vm_structs::tests::FakeTables;
-use super::{HotspotNames, JavaFrame, LayoutError, Unresolved, UnresolvedCounts, line_table};
+use super::{HotspotNames, JavaFrame, Unresolved, UnresolvedCounts, line_table};
 
 const fn word(offset: u32) -> Field {
     Field { offset, width: 4 }

@@ -204,14 +204,6 @@ impl Field {
         let unused = 64 - 8 * u32::from(self.width.clamp(1, 8));
         self.unsigned(bytes).map(|value| (value << unused) as i64 >> unused)
     }
-
-    /// Reads the field of the structure at `base`.
-    pub fn read(self, memory: &impl ReadMemory, base: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        let width = usize::from(self.width).min(8);
-        let got = memory.read(base.checked_add(u64::from(self.offset))?, &mut bytes[..width]);
-        (got == width).then(|| u64::from_le_bytes(bytes))
-    }
 }
 
 /// The contents of the four tables.
