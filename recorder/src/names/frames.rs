@@ -52,6 +52,11 @@ impl Frames {
         self.java.clear();
     }
 
+    /// Returns a number that changes when an address in generated code may have changed its meaning.
+    pub fn version(&self) -> u64 {
+        self.jit.version + self.java.version
+    }
+
     /// Returns the number of cached addresses.
     pub fn count(&self) -> usize {
         self.cache.len()

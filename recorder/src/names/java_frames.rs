@@ -3,7 +3,10 @@
 //! The names are read from the JVM's memory, so they are found only while the process lives. A frame whose
 //! method was unloaded before has a placeholder, and is counted by cause.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use flightline_in_signal::layout::JvmLayout;
 use flightline_in_signal::layout::java_frame::{self, Word};
@@ -12,13 +15,20 @@ use jfr_format::schema::frame_type;
 use super::hotspot::code_blob::BlobKind;
 use super::hotspot::discovery::{Discovery, Found};
 use super::hotspot::memory::{ReadMemory, RemoteMemory};
-use super::hotspot::{HotspotNames, JavaFrame, Unresolved, UnresolvedCounts};
+use super::hotspot::{self, HotspotNames, JavaFrame, Unresolved, UnresolvedCounts};
 use super::images::{Images, JVM};
 use super::intern::{Frame, FrameIndex, Interner, JavaMethod, Origin};
 use super::modules::ModuleMap;
 
 /// Marks the key of a frame whose address was interrupted. Offsets in a code cache do not have this bit.
 const EXACT: u64 = 1 << 35;
+
+/// Time after which names of interpreted methods are read again, because the JVM may have unloaded a class and
+/// reused the address of its methods, ns. Compiled methods have a number, which is checked.
+const NAMES_NS: u64 = 10_000_000_000;
+
+/// Limit of compiled methods whose name is known after they were unloaded.
+const MAX_COMPILED: usize = 1 << 15;
 
 /// The JVM of a process.
 struct Jvm {
@@ -28,6 +38,16 @@ struct Jvm {
     /// The return address in the stub by which native code calls Java.
     call_stub_return: u64,
     names: HotspotNames,
+    /// Compiled methods that were found, by the start of their blob.
+    compiled: BTreeMap<u64, Compiled>,
+}
+
+/// A compiled method. Its name is still known after the JVM has unloaded it, or has ended.
+struct Compiled {
+    end: u64,
+    /// [`java_frame::short_id`] of its compile id.
+    id: u32,
+    method: Arc<hotspot::method::JavaMethod>,
 }
 
 /// The Java frames of one process.
@@ -40,6 +60,10 @@ pub struct JavaFrames {
     frames: Vec<FrameIndex>,
     /// Reused buffer for the frames of one address.
     found: Vec<JavaFrame>,
+    /// When the names of interpreted methods were last dropped, CLOCK_MONOTONIC ns.
+    dropped_ns: u64,
+    /// Incremented when a word may have changed its meaning.
+    pub version: u64,
 }
 
 impl JavaFrames {
@@ -53,12 +77,19 @@ impl JavaFrames {
         images: &Images,
         now_ns: u64,
     ) -> Option<String> {
+        if now_ns.saturating_sub(self.dropped_ns) >= NAMES_NS {
+            self.dropped_ns = now_ns;
+            let interpreted =
+                self.cache.keys().any(|[word, _]| matches!(java_frame::decode(*word), Word::Method(_)));
+            self.version += u64::from(interpreted);
+        }
         match self.discovery.look(pid, shared, modules, images, now_ns)? {
             Found::Published(code_start, layout) => {
                 let memory = RemoteMemory { pid };
                 let call_stub_return = memory.u64(layout.frame.call_stub_return_address).unwrap_or(0);
                 let names = HotspotNames::new(*layout);
-                self.jvm = Some(Box::new(Jvm { memory, code_start, call_stub_return, names }));
+                let compiled = BTreeMap::new();
+                self.jvm = Some(Box::new(Jvm { memory, code_start, call_stub_return, names, compiled }));
                 None
             }
             Found::Unsupported(reason) => Some(format!("process {pid}: no Java frames: {reason}")),
@@ -78,7 +109,10 @@ impl JavaFrames {
 
     /// Stops reading the process's memory, because it has ended and another may get its PID.
     pub fn end(&mut self) {
-        self.jvm = None;
+        if let Some(jvm) = &mut self.jvm {
+            // No process has this PID.
+            jvm.memory = RemoteMemory { pid: 0 };
+        }
     }
 
     /// Drops all cached frames.
@@ -122,6 +156,16 @@ impl JavaFrames {
         stack.extend_from_slice(self.frames.get(at..at + usize::from(count)).unwrap_or(&[]));
     }
 
+    /// Reads the names of a stack that is written later, when the process may have ended. Bit i of `exact`: the
+    /// address of frame i was interrupted.
+    pub fn read_ahead(&mut self, stack: &[u64], exact: u64, interner: &mut Interner) {
+        let mut frames = Vec::new();
+        for (i, &word) in stack.iter().enumerate().filter(|(_, word)| java_frame::is_java(**word)) {
+            let next = stack.get(i + 1).copied().unwrap_or(0);
+            self.resolve(word, next, i < 64 && exact >> i & 1 == 1, interner, &mut frames);
+        }
+    }
+
     /// Adds the frames of a word to `self.frames`.
     fn look_up(&mut self, word: u64, next: u64, exact: bool, interner: &mut Interner) {
         self.found.clear();
@@ -157,28 +201,76 @@ impl Jvm {
         exact: bool,
         found: &mut Vec<JavaFrame>,
     ) -> Result<Option<Arc<str>>, Unresolved> {
-        let Jvm { memory, code_start, call_stub_return, names } = self;
         match java_frame::decode(word) {
             Word::Code { offset, compile_id } => {
-                let pc = code_start.wrapping_add(offset);
-                if pc == *call_stub_return {
-                    return Ok(Some(Arc::from("call_stub")));
-                }
-                // A return address may be the end of its code.
-                let blob = names.blob(memory, if exact { pc } else { pc.wrapping_sub(1) })?;
-                if !matches!(blob.kind, BlobKind::Nmethod | BlobKind::NativeNmethod) {
-                    return Ok(Some(blob.name));
-                }
-                names.compiled(memory, blob.address, Some(compile_id), pc, !exact, found)?;
+                let pc = self.code_start.wrapping_add(offset);
+                self.look_up_code(pc, compile_id, exact, found)
             }
             Word::Method(method) => {
                 let bytecode = match java_frame::decode(next) {
                     Word::Bytecode(bytecode) => bytecode,
                     _ => 0,
                 };
-                found.push(names.interpreted(memory, method, bytecode)?);
+                let frame = self.names.interpreted(&self.memory, method, bytecode);
+                let frame = frame.or_else(|cause| match cause {
+                    Unresolved::Unreadable => {
+                        self.names.interpreted_from_cache(method, bytecode).ok_or(cause)
+                    }
+                    _ => Err(cause),
+                });
+                found.push(frame?);
+                Ok(None)
             }
-            Word::Bytecode(_) | Word::Native(_) => {}
+            Word::Bytecode(_) | Word::Native(_) => Ok(None),
+        }
+    }
+
+    /// Does this for an address in the code cache.
+    fn look_up_code(
+        &mut self,
+        pc: u64,
+        compile_id: u32,
+        exact: bool,
+        found: &mut Vec<JavaFrame>,
+    ) -> Result<Option<Arc<str>>, Unresolved> {
+        if pc == self.call_stub_return {
+            return Ok(Some(Arc::from("call_stub")));
+        }
+        // A return address may be the end of its code.
+        let at = if exact { pc } else { pc.wrapping_sub(1) };
+        let result = self.read_code(pc, at, compile_id, exact, found);
+        if result.is_err()
+            && let Some((_, known)) = self.compiled.range(..=at).next_back()
+            && at < known.end
+            && known.id == compile_id
+        {
+            let (method, kind) = (known.method.clone(), frame_type::JIT_COMPILED);
+            found.push(JavaFrame { method, bci: 0, line: 0, kind });
+            return Ok(None);
+        }
+        result
+    }
+
+    fn read_code(
+        &mut self,
+        pc: u64,
+        at: u64,
+        compile_id: u32,
+        exact: bool,
+        found: &mut Vec<JavaFrame>,
+    ) -> Result<Option<Arc<str>>, Unresolved> {
+        let Jvm { memory, names, compiled, .. } = self;
+        let blob = names.blob(memory, at)?;
+        if !matches!(blob.kind, BlobKind::Nmethod | BlobKind::NativeNmethod) {
+            return Ok(Some(blob.name));
+        }
+        names.compiled(memory, blob.address, Some(compile_id), pc, !exact, found)?;
+        if let Some(frame) = found.last() {
+            if compiled.len() >= MAX_COMPILED {
+                compiled.clear();
+            }
+            let (end, method) = (blob.address.wrapping_add(blob.size), frame.method.clone());
+            compiled.insert(blob.address, Compiled { end, id: compile_id, method });
         }
         Ok(None)
     }

@@ -88,7 +88,7 @@ impl StackResolver {
 
     /// Drops resolved stacks if addresses or trace indices have changed their meaning.
     pub fn forget_outdated(&mut self, modules: &ModuleMap, recording: &Recording) {
-        let versions = (modules.version, recording.interner.generation, self.frames.jit.version);
+        let versions = (modules.version, recording.interner.generation, self.frames.version());
         if versions != self.versions || self.frames.bytes() > self.byte_limit {
             self.versions = versions;
             self.frames.clear();

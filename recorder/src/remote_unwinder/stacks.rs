@@ -229,7 +229,7 @@ impl Stacks {
         interner: &mut Interner,
         images: &mut Images,
     ) -> Option<TraceIndex> {
-        let versions = (self.modules.version, interner.generation, self.frames.jit.version, recording);
+        let versions = (self.modules.version, interner.generation, self.frames.version(), recording);
         let bytes = self.frames.bytes() + self.stacks.bytes();
         if versions != self.versions || bytes > settings::STACK_BYTES[1] {
             self.versions = versions;

@@ -114,9 +114,11 @@ impl<M: Memory> Walk<'_, M> {
         }
         // Code made at run time is in no table at first: the code around the address is copied, not read in
         // place.
-        let range = module.map_or((pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false), |module| {
-            (module.start, module.end, is_plain(module))
-        });
+        let range = match (module, self.code_range) {
+            (Some(module), _) => (module.start, module.end, is_plain(module)),
+            (None, (from, to)) if from <= pc && pc < to => (from, to, true),
+            _ => (pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false),
+        };
         let (lookup, code_cache) = (self.lookup, self.code_cache);
         let mut text = Text { memory: &mut *self.memory, lookup, code_cache, range, code: NO_CODE };
         let found = match known {

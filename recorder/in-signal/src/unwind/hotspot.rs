@@ -30,6 +30,9 @@ const MAX_SEGMENT_STEPS: u32 = 4096;
 /// Maximum number of instructions of a prologue or epilogue.
 const MAX_INSTRUCTIONS: u32 = 32;
 
+/// Largest size of a method's arguments and locals that an adapter or the interpreter moves.
+const MAX_ARGUMENTS: i64 = 1 << 16;
+
 const RSP: u8 = 4;
 const RBP: u8 = 5;
 /// DWARF numbers of rbx and r13: the `Method*` at the entry of the interpreter, the bytecode pointer.
@@ -128,7 +131,9 @@ impl<M: Memory> Walk<'_, M> {
         if blob.frame != 0 {
             let caller = sp.wrapping_add(blob.frame);
             let fp = self.memory.word(caller.wrapping_sub(16));
-            return if self.return_to(Caller { sp: caller, fp }) { Ok(true) } else { Err(Failure::NoInfo) };
+            // Calls of barriers save registers below the frame.
+            let found = self.return_to(Caller { sp: caller, fp }) || self.simulate_epilogue(None, None);
+            return if found { Ok(true) } else { Err(Failure::NoInfo) };
         }
         self.stub()
     }
@@ -137,7 +142,7 @@ impl<M: Memory> Walk<'_, M> {
     fn stub(&mut self) -> Result<bool, Failure> {
         let fp = self.regs.get(arch::FP);
         if self.exact {
-            if self.simulate_epilogue(None, None) {
+            if self.adapter() || self.simulate_epilogue(None, None) {
                 return Ok(true);
             }
             let sp = self.regs.sp().wrapping_add(8);
@@ -149,11 +154,34 @@ impl<M: Memory> Walk<'_, M> {
         }
         let Some(frame) = self.frame_by_pointer() else { return Err(Failure::NoInfo) };
         let fp = self.memory.word(frame);
-        if self.return_to(Caller { sp: frame.wrapping_add(16), fp }) {
-            Ok(true)
-        } else {
-            Err(Failure::NoInfo)
+        // The entry barrier of compiled methods has a word of -1 between the return address and the frame.
+        let cookie = self.memory.word(frame.wrapping_add(8)) == Some(u64::MAX);
+        let sp = frame.wrapping_add(if cookie { 24 } else { 16 });
+        if self.return_to(Caller { sp, fp }) { Ok(true) } else { Err(Failure::NoInfo) }
+    }
+
+    /// Steps out of an adapter between compiled and interpreted code, which moves the arguments. Meanwhile, the
+    /// caller's stack pointer is in r13.
+    fn adapter(&mut self) -> bool {
+        let Some((sp, ra)) = self.sender_in_register() else { return false };
+        let fp = self.regs.get(arch::FP);
+        self.go_to(ra, sp, fp);
+        true
+    }
+
+    /// The caller's stack pointer in r13, and the return address, while arguments or locals are being moved.
+    /// The return address is below that stack pointer, on top of the stack or, in between, in rax.
+    fn sender_in_register(&mut self) -> Option<(u64, u64)> {
+        let (sp, sender) = (self.regs.sp(), self.regs.get(R13)?);
+        let near = sender.wrapping_add(8) >= sp && sender.wrapping_sub(sp) as i64 <= MAX_ARGUMENTS;
+        if !near || sender & 7 != 0 {
+            return None;
         }
+        let cache = self.code_cache;
+        let is_code = |ra: &u64| cache.contains(*ra);
+        let below = self.memory.word(sender.wrapping_sub(8)).filter(is_code);
+        let ra = below.or_else(|| self.memory.word(sp).filter(is_code));
+        Some((sender, ra.or_else(|| self.regs.get(0).filter(is_code))?))
     }
 
     /// The frame pointer, if it can point to the current frame.
@@ -222,20 +250,14 @@ impl<M: Memory> Walk<'_, M> {
     /// of the caller; afterwards it is the bytecode pointer, which is never on the stack.
     fn interpreter_entry(&mut self) -> Option<(u64, u64, (u64, Caller))> {
         let (sp, sender) = (self.regs.sp(), self.regs.get(R13)?);
-        let near = sender.wrapping_add(8) >= sp && sender.wrapping_sub(sp) as i64 <= 1 << 16;
-        if !near || sender & 7 != 0 {
-            return None;
-        }
         let (method, fp) = (self.regs.get(RBX)?, self.regs.get(arch::FP)?);
-        if fp >= sp && self.memory.word(fp.wrapping_sub(SENDER_SP)) == Some(sender) {
+        if fp >= sp && fp < sender && self.memory.word(fp.wrapping_sub(SENDER_SP)) == Some(sender) {
             // The frame exists, and its method is about to be stored.
             let (caller, ra) = (self.memory.word(fp), self.memory.word(fp.wrapping_add(8))?);
             return Some((method, 0, (ra, Caller { sp: sender, fp: caller })));
         }
-        // The return address is above the caller's stack pointer or, while locals are pushed there, in rax.
-        let pushed = self.memory.word(sender.wrapping_sub(8)).filter(|ra| self.code_cache.contains(*ra));
-        let ra = pushed.or_else(|| self.regs.get(0).filter(|ra| self.code_cache.contains(*ra)))?;
-        Some((method, 0, (ra, Caller { sp: sender, fp: Some(fp) })))
+        let (sp, ra) = self.sender_in_register()?;
+        Some((method, 0, (ra, Caller { sp, fp: Some(fp) })))
     }
 
     /// The caller of code that was interrupted before its frame is complete. The rest of the prologue shows
@@ -317,6 +339,7 @@ impl<M: Memory> Walk<'_, M> {
         })?;
         let start = self.block(layout, heap, at)?;
         let heap_end = self.committed(&heap.end, &heap.end_at, at);
+        self.code_range = (heap.start.load(Relaxed), heap_end);
         self.memory.set_info(heap.start.load(Relaxed), heap_end, true);
         let offsets = &layout.blob;
         let mut field = |offset: &AtomicU32, bytes: u32| {

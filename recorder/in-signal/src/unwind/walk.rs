@@ -71,6 +71,8 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) full: bool,
     switches: u32,
     pub(crate) code_cache: CodeCache<'a>,
+    /// The committed part of the code heap that contains the frame; (0, 0) if the frame is not Java code.
+    pub(crate) code_range: (u64, u64),
     pub(crate) result: Walked,
 }
 
@@ -118,8 +120,9 @@ pub fn walk<M: Memory>(
     let code_cache = CodeCache::new(lookup.jvm);
     loop {
         let result = Walked::default();
-        let (regs, exact, switches) = (*regs, true, 0);
-        let mut walk = Walk { lookup, memory, machine, regs, exact, full, switches, code_cache, result };
+        let (regs, exact, switches, code_range) = (*regs, true, 0, (0, 0));
+        let mut walk =
+            Walk { lookup, memory, machine, regs, exact, full, switches, code_cache, code_range, result };
         let end = walk.run(frames);
         let mut result = walk.result;
         result.fp = walk.regs.get(arch::FP).unwrap_or(0);

@@ -201,6 +201,13 @@ impl HotspotNames {
         Ok(JavaFrame::new(method, bci, frame_type::INTERPRETED))
     }
 
+    /// Returns the frame of an interpreted method from the cache, for a process that has ended.
+    pub fn interpreted_from_cache(&self, method: u64, bcp: u64) -> Option<JavaFrame> {
+        let (identity, method) = self.methods.get(&method)?;
+        let bci = identity.bci(&self.layout.method, bcp);
+        Some(JavaFrame::new(method.clone(), bci, frame_type::INTERPRETED))
+    }
+
     /// Returns the blob that contains an address.
     ///
     /// # Errors
