@@ -29,6 +29,9 @@ use crate::{
 };
 
 mod chain;
+// The wall clock does not use it yet.
+#[allow(dead_code)]
+mod hotspot;
 pub(crate) mod stacks;
 
 const PAGE: usize = 4096;

@@ -73,6 +73,10 @@ pub struct Nmethod {
     pub comp_level: i8,
     /// The first address of the code.
     pub code_begin: u64,
+    /// The return address that replaces those of frames to deoptimize.
+    pub deopt_handler: u64,
+    /// Distance from a frame's stack pointer to the return address that was replaced.
+    pub orig_pc_offset: u32,
     /// Start and end of the `PcDesc`s.
     pub pcs: (u64, u64),
     /// Start and end of the encoded scopes.
@@ -244,6 +248,8 @@ impl Nmethod {
             compile_id: nmethod.compile_id.unsigned(bytes)? as u32,
             comp_level: nmethod.comp_level.signed(bytes)? as i8,
             code_begin,
+            deopt_handler: position(nmethod.deopt_handler, bytes, address, code_begin)?,
+            orig_pc_offset: nmethod.orig_pc_offset.unsigned(bytes)? as u32,
             pcs,
             scopes,
             metadata,

@@ -27,6 +27,8 @@ pub struct HotspotLayout {
     pub method: MethodLayout,
     /// The frames of Java threads.
     pub frame: FrameLayout,
+    /// The list of Java threads.
+    pub threads: ThreadsLayout,
 }
 
 /// `CodeCache`, `CodeHeap` and what they contain. The first three are addresses, the others are offsets.
@@ -219,6 +221,47 @@ pub struct FrameLayout {
     pub anchor_pc: u32,
     /// `JavaThread::_anchor` and in it `JavaFrameAnchor::_last_Java_fp`.
     pub anchor_fp: u32,
+    /// Frame of the call stub: distance from the frame pointer to the `JavaCallWrapper*`.
+    pub call_wrapper: i32,
+    /// `JavaCallWrapper::_anchor` and in it `_last_Java_sp`: where the thread left Java code before it entered
+    /// it again.
+    pub wrapper_anchor_sp: u32,
+    /// `JavaCallWrapper::_anchor` and in it `_last_Java_pc`.
+    pub wrapper_anchor_pc: u32,
+    /// `JavaCallWrapper::_anchor` and in it `_last_Java_fp`.
+    pub wrapper_anchor_fp: u32,
+}
+
+/// The list of Java threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadsLayout {
+    /// How to find the threads.
+    pub list: ThreadListLayout,
+    /// `Thread::_osthread`, a pointer to the `OSThread`.
+    pub os_thread: u32,
+    /// `OSThread::_thread_id`, 32 bits: the TID.
+    pub thread_id: u32,
+}
+
+/// How the JVM lists its Java threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadListLayout {
+    /// A linked list (up to 11).
+    Linked {
+        /// Address of `Threads::_thread_list`, a pointer to the first thread.
+        first: u64,
+        /// `JavaThread::_next`.
+        next: u32,
+    },
+    /// An array, which is replaced when a thread starts or ends.
+    Array {
+        /// Address of `ThreadsSMRSupport::_java_thread_list`, a pointer to the `ThreadsList`.
+        list: u64,
+        /// `ThreadsList::_length`, 32 bits.
+        length: u32,
+        /// `ThreadsList::_threads`, a pointer to the array.
+        threads: u32,
+    },
 }
 
 impl HotspotLayout {
@@ -246,6 +289,7 @@ impl HotspotLayout {
             nmethod: nmethod(&vm)?,
             method: method(&vm, version)?,
             frame: frame(&vm)?,
+            threads: threads(&vm)?,
         })
     }
 }
@@ -367,7 +411,12 @@ fn method(vm: &VmStructs, version: u32) -> Result<MethodLayout, LayoutError> {
 
 fn frame(vm: &VmStructs) -> Result<FrameLayout, LayoutError> {
     const WORD: i32 = 8;
-    let anchor = vm.offset("JavaThread", "_anchor")?;
+    let (anchor, wrapper) = (vm.offset("JavaThread", "_anchor")?, vm.offset("JavaCallWrapper", "_anchor")?);
+    let [sp, pc, fp] =
+        ["_last_Java_sp", "_last_Java_pc", "_last_Java_fp"].map(|field| vm.offset("JavaFrameAnchor", field));
+    let (sp, pc, fp) = (sp?, pc?, fp?);
+    // An int, in words.
+    let call_wrapper = vm.constant("frame::entry_frame_call_wrapper_offset")? as u32 as i32;
     Ok(FrameLayout {
         call_stub_return_address: vm.address("StubRoutines", "_call_stub_return_address")?,
         interpreter_code: vm.address("AbstractInterpreter", "_code")?,
@@ -376,8 +425,33 @@ fn frame(vm: &VmStructs) -> Result<FrameLayout, LayoutError> {
         interpreted_method: -3 * WORD,
         interpreted_bcp: -8 * WORD,
         interpreted_sender_sp: -WORD,
-        anchor_sp: anchor + vm.offset("JavaFrameAnchor", "_last_Java_sp")?,
-        anchor_pc: anchor + vm.offset("JavaFrameAnchor", "_last_Java_pc")?,
-        anchor_fp: anchor + vm.offset("JavaFrameAnchor", "_last_Java_fp")?,
+        anchor_sp: anchor + sp,
+        anchor_pc: anchor + pc,
+        anchor_fp: anchor + fp,
+        call_wrapper: call_wrapper.clamp(-64, 0) * WORD,
+        wrapper_anchor_sp: wrapper + sp,
+        wrapper_anchor_pc: wrapper + pc,
+        wrapper_anchor_fp: wrapper + fp,
+    })
+}
+
+fn threads(vm: &VmStructs) -> Result<ThreadsLayout, LayoutError> {
+    let list = if vm.has("ThreadsSMRSupport", "_java_thread_list") {
+        ThreadListLayout::Array {
+            list: vm.address("ThreadsSMRSupport", "_java_thread_list")?,
+            length: vm.offset("ThreadsList", "_length")?,
+            threads: vm.offset("ThreadsList", "_threads")?,
+        }
+    } else {
+        ThreadListLayout::Linked {
+            first: vm.address("Threads", "_thread_list")?,
+            next: vm.offset("JavaThread", "_next")?,
+        }
+    };
+    let class = if vm.has("Thread", "_osthread") { "Thread" } else { "JavaThread" };
+    Ok(ThreadsLayout {
+        list,
+        os_thread: vm.offset(class, "_osthread")?,
+        thread_id: vm.offset("OSThread", "_thread_id")?,
     })
 }

@@ -25,7 +25,7 @@ fn java_home(release: u32) -> Option<PathBuf> {
 }
 
 /// Returns the homes of the releases to test. 17 and 25 are required in CI.
-fn java_homes() -> Vec<(u32, PathBuf)> {
+pub fn java_homes() -> Vec<(u32, PathBuf)> {
     let mut found = Vec::new();
     for release in [11, 17, 21, 25] {
         match java_home(release) {
@@ -42,16 +42,18 @@ fn java_homes() -> Vec<(u32, PathBuf)> {
 }
 
 /// A running JVM. It ends when it is dropped.
-struct Jvm {
+pub struct Jvm {
     child: Child,
     output: BufReader<ChildStdout>,
-    memory: RemoteMemory,
-    layout: HotspotLayout,
+    /// Its memory.
+    pub memory: RemoteMemory,
+    /// Its description.
+    pub layout: HotspotLayout,
 }
 
 impl Jvm {
     /// Starts the test program and waits until its first line of output.
-    fn start(home: &Path, classes: &Path, options: &[&str]) -> Jvm {
+    pub fn start(home: &Path, classes: &Path, options: &[&str]) -> Jvm {
         let mut command = Command::new(home.join("bin/java"));
         command.args(options).arg("-cp").arg(classes).arg("HotspotNames");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -107,7 +109,7 @@ fn layout(pid: u32) -> HotspotLayout {
 }
 
 /// Compiles the test program for all tested releases.
-fn compile(homes: &[(u32, PathBuf)]) -> Option<tempfile::TempDir> {
+pub fn compile(homes: &[(u32, PathBuf)]) -> Option<tempfile::TempDir> {
     let javac = homes.iter().map(|(_, home)| home.join("bin/javac")).find(|javac| javac.exists())?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/java/HotspotNames.java");
     let classes = tempfile::tempdir().unwrap();

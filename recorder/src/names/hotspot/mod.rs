@@ -17,12 +17,12 @@ pub mod discovery;
 pub mod layout;
 pub mod line_table;
 #[cfg(test)]
-mod live_tests;
+pub(crate) mod live_tests;
 pub mod memory;
 pub mod method;
 pub mod scopes;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod vm_structs;
 
 use std::{collections::HashMap, sync::Arc};

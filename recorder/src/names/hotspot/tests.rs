@@ -5,7 +5,7 @@ use jfr_format::schema::frame_type;
 
 use super::layout::{
     BlobLayout, CodeCacheLayout, ConstMethodLayout, DebugInfoLayout, FrameLayout, HotspotLayout,
-    MethodLayout, NmethodLayout, Position,
+    MethodLayout, NmethodLayout, Position, ThreadListLayout, ThreadsLayout,
 };
 use super::memory::FakeMemory;
 use super::scopes::tests::encode as encode_scopes;
@@ -114,6 +114,15 @@ fn layout(separate: bool) -> HotspotLayout {
             anchor_sp: 0,
             anchor_pc: 8,
             anchor_fp: 16,
+            call_wrapper: -48,
+            wrapper_anchor_sp: 8,
+            wrapper_anchor_pc: 16,
+            wrapper_anchor_fp: 24,
+        },
+        threads: ThreadsLayout {
+            list: ThreadListLayout::Linked { first: 0x128, next: 24 },
+            os_thread: 32,
+            thread_id: 4,
         },
     }
 }
@@ -121,12 +130,12 @@ fn layout(separate: bool) -> HotspotLayout {
 const HEAP: u64 = 0x10_0000;
 const SEGMENT: u64 = 128;
 /// The blob of the compiled method begins in the second block.
-const NMETHOD: u64 = HEAP + 4 * SEGMENT + 16;
-const CODE: u64 = NMETHOD + 128;
-const STUB: u64 = HEAP + 16;
+pub const NMETHOD: u64 = HEAP + 4 * SEGMENT + 16;
+pub const CODE: u64 = NMETHOD + 128;
+pub const STUB: u64 = HEAP + 16;
 const COMPILE_ID: u32 = 77;
 /// Methods, in pages of their own.
-const OUTER: u64 = 0x20_0000;
+pub const OUTER: u64 = 0x20_0000;
 const INNER: u64 = 0x20_1000;
 const NATIVE: u64 = 0x20_2000;
 /// Distance from a method to its bytecodes.
@@ -166,7 +175,7 @@ fn write_method(memory: &mut FakeMemory, layout: &HotspotLayout, at: u64, names:
 }
 
 /// Writes a JVM with one stub and one compiled method, which calls another one that is inlined.
-fn jvm(separate: bool) -> (FakeMemory, HotspotNames) {
+pub fn jvm(separate: bool) -> (FakeMemory, HotspotNames) {
     let layout = layout(separate);
     let mut memory = FakeMemory::default();
     let (array, heap, map) = (0x1000, 0x2000, 0x3000);
