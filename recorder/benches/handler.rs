@@ -220,7 +220,7 @@ fn walk_once(
     let modules = Modules::now(tables, &state.header.modules.generation);
     // SAFETY: the stack is this thread's.
     let mut memory = unsafe { Local::new(state.pid, stack, regs.sp(), &mut scratch.windows) };
-    let lookup = Lookup { modules, rows: state.rows, rule_cache: memo, tag };
+    let lookup = Lookup { modules, rows: state.rows, rule_cache: memo, tag, jvm: None };
     let last = if again { scratch.frames.get(..scratch.depth).unwrap() } else { &[] };
     prefetch(&lookup, regs, &memory, last);
     let walked = walk(&lookup, regs, &mut memory, &mut scratch.machine, &mut scratch.frames);

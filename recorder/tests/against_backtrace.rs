@@ -46,8 +46,13 @@ extern "C" fn compare(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
         let modules = Modules::now(tables, &state.header.modules.generation);
         // SAFETY: this thread's stack.
         let mut memory = unsafe { Local::new(state.pid, stack, regs.sp(), &mut scratch.windows) };
-        let lookup =
-            Lookup { modules, rows: state.rows, rule_cache: &state.private.rule_cache, tag: Tag(n as u16) };
+        let lookup = Lookup {
+            modules,
+            rows: state.rows,
+            rule_cache: &state.private.rule_cache,
+            tag: Tag(n as u16),
+            jvm: None,
+        };
         let walked = walk(&lookup, &regs, &mut memory, &mut scratch.machine, &mut scratch.frames);
         let ours = &scratch.frames[..walked.depth];
         assert_eq!(walked.end, walk_end::ROOT, "{walked:?} {ours:x?}\nbacktrace {theirs:x?}");

@@ -29,6 +29,7 @@ mod house;
 mod in_handler;
 mod interop;
 mod io;
+mod java;
 mod java_reader;
 mod kills;
 mod known_answer;

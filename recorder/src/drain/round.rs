@@ -78,6 +78,10 @@ impl Drain {
             // Before reading: modules loaded since the last round already have samples. After: addresses that
             // were unknown.
             process.refresh_modules(images, now);
+            if let Some(notice) = process.take_notice() {
+                recording.notice(&notice, now);
+                self.notices.push(notice);
+            }
             fill = fill.max(process.drain(recording, images, now, stopped));
             process.refresh_modules(images, now);
             if dead {

@@ -13,6 +13,7 @@ use crate::{
     names::dwarf::SourceFrame,
     names::images::{ANONYMOUS, ImageId, Images, JIT, UNKNOWN},
     names::intern::{Frame, FrameIndex, Interner, Origin},
+    names::java_frames::JavaFrames,
     names::jit::{Jit, JitSymbol},
     names::kernel,
     names::modules::ModuleMap,
@@ -26,6 +27,8 @@ pub struct Frames {
     frames: Vec<FrameIndex>,
     /// Symbols of JIT-compiled code.
     pub jit: Jit,
+    /// Frames of a JVM's interpreter and of its compiled code.
+    pub java: JavaFrames,
 }
 
 /// The result of a lookup.
@@ -46,6 +49,12 @@ impl Frames {
     pub fn clear(&mut self) {
         self.cache = HashMap::new();
         self.frames = Vec::new();
+        self.java.clear();
+    }
+
+    /// Returns a number that changes when an address in generated code may have changed its meaning.
+    pub fn version(&self) -> u64 {
+        self.jit.version + self.java.version
     }
 
     /// Returns the number of cached addresses.
@@ -57,6 +66,7 @@ impl Frames {
     pub fn bytes(&self) -> usize {
         self.cache.capacity() * (size_of::<(u64, (u32, u16))>() + 1)
             + self.frames.capacity() * size_of::<FrameIndex>()
+            + self.java.bytes()
     }
 
     /// Adds the frames of a code address to `stack`, innermost first. With `anyway`, uses the symbols

@@ -34,6 +34,8 @@ pub type ImageId = u32;
 pub const ANONYMOUS: ImageId = 0;
 /// JIT-compiled code that has names.
 pub const JIT: ImageId = u32::MAX - 1;
+/// Code of a JVM that is not a Java method.
+pub const JVM: ImageId = u32::MAX - 2;
 /// Code of unknown origin.
 pub const UNKNOWN: ImageId = u32::MAX;
 

@@ -64,19 +64,38 @@ pub struct Origin {
     pub build_id: Arc<str>,
 }
 
+/// A method of a Java class.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JavaMethod {
+    /// The class's internal name, such as `java/util/HashMap`.
+    pub class: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its descriptor, such as `(I)V`.
+    pub descriptor: Arc<str>,
+    /// Its access flags.
+    pub modifiers: u16,
+}
+
 struct Method {
     /// The chunk that it was last written to.
     chunk: u32,
     class: u32,
+    /// Key of the name's symbol; that of the descriptor follows if there is one.
     symbol: u64,
     name: Arc<str>,
+    /// The descriptor; `None`: the one that all native functions share.
+    descriptor: Option<Arc<str>>,
+    modifiers: i32,
 }
 
 struct Class {
     chunk: u32,
-    /// Key of the name's symbol; those of path and build id follow.
+    /// Key of the name's symbol; those of path and build id, or that of a Java package, follow.
     symbol: u64,
     origin: Origin,
+    /// It is a Java class, in the package that its name begins with.
+    java: bool,
 }
 
 /// Methods, and maps to find them.
@@ -85,6 +104,7 @@ struct MethodTable {
     list: Vec<Method>,
     by_function: HashMap<(ImageId, u64), MethodIndex>,
     by_name: HashMap<(ImageId, Arc<str>), MethodIndex>,
+    java: HashMap<JavaMethod, MethodIndex>,
 }
 
 /// Unique frames.
@@ -101,6 +121,8 @@ struct ClassTable {
     by_image: HashMap<ImageId, ClassIndex>,
     /// Classes that are not files: kinds of locks, types of exceptions.
     by_name: HashMap<Arc<str>, ClassIndex>,
+    /// Java classes by their internal names.
+    java: HashMap<Arc<str>, ClassIndex>,
 }
 
 /// Stack traces and the chunks that have them.
@@ -148,8 +170,16 @@ impl ClassTable {
     }
 
     fn push(&mut self, symbol: u64, origin: Origin) -> ClassIndex {
-        self.list.push(Class { chunk: 0, symbol, origin });
+        self.list.push(Class { chunk: 0, symbol, origin, java: false });
         self.list.len() as u32 - 1
+    }
+
+    fn push_java(&mut self, symbol: u64, name: &Arc<str>) -> ClassIndex {
+        let origin = Origin { class: name.clone(), ..Origin::default() };
+        self.list.push(Class { chunk: 0, symbol, origin, java: true });
+        let index = self.list.len() as u32 - 1;
+        self.java.insert(name.clone(), index);
+        index
     }
 }
 
@@ -265,7 +295,30 @@ impl Interner {
         };
         let symbol = self.symbols.next(1);
         self.name_bytes += name.len();
-        self.methods.push(Method { chunk: 0, class, symbol, name })
+        self.methods.push(Method { chunk: 0, class, symbol, name, descriptor: None, modifiers: NATIVE })
+    }
+
+    /// Returns the index of a Java method.
+    pub fn java_method(&mut self, method: &JavaMethod) -> MethodIndex {
+        if let Some(&index) = self.methods.java.get(method) {
+            return index;
+        }
+        let class = match self.classes.java.get(&method.class) {
+            Some(&class) => class,
+            None => self.classes.push_java(self.symbols.next(CLASS_SYMBOLS), &method.class),
+        };
+        let symbol = self.symbols.next(2);
+        self.name_bytes += method.name.len() + method.descriptor.len() + size_of::<JavaMethod>();
+        let index = self.methods.push(Method {
+            chunk: 0,
+            class,
+            symbol,
+            name: method.name.clone(),
+            descriptor: Some(method.descriptor.clone()),
+            modifiers: i32::from(method.modifiers),
+        });
+        self.methods.java.insert(method.clone(), index);
+        index
     }
 
     /// Returns the index of a frame.
@@ -381,8 +434,10 @@ impl Interner {
         let method = self.methods.get(method).filter(|m| m.chunk != chunk);
         let Some(method) = method else { return 0 };
         let class = self.classes.get(method.class).filter(|c| c.chunk != chunk);
-        let class = class.map_or(0, |class| class.origin.bytes() + 6 * CONSTANT_BYTES);
-        method.name.len() + 2 * CONSTANT_BYTES + class
+        // A Java class's package is a part of its name.
+        let class = class.map_or(0, |class| 2 * class.origin.bytes() + 6 * CONSTANT_BYTES);
+        let descriptor = method.descriptor.as_ref().map_or(0, |descriptor| descriptor.len() + CONSTANT_BYTES);
+        method.name.len() + 2 * CONSTANT_BYTES + descriptor + class
     }
 
     /// Queues a trace and the constants that it refers to, unless the current chunk has them.
@@ -441,8 +496,18 @@ impl Interner {
         to.constant(schema::SYMBOL, method.symbol, |s| {
             s.string(&method.name);
         })?;
+        let descriptor = match &method.descriptor {
+            None => 1,
+            Some(descriptor) => {
+                let key = method.symbol + 1;
+                to.constant(schema::SYMBOL, key, |s| {
+                    s.string(descriptor);
+                })?;
+                key
+            }
+        };
         to.constant(schema::METHOD, self.before[1] + u64::from(index) + 1, |m| {
-            m.key(class_key).key(method.symbol).key(1).int(NATIVE).boolean(false);
+            m.key(class_key).key(method.symbol).key(descriptor).int(method.modifiers).boolean(false);
         })?;
         method.chunk = self.chunk;
         Ok(())
@@ -504,6 +569,18 @@ impl Class {
                 .map(|()| key),
         };
         symbol(name, class)?;
+        if self.java {
+            let package = symbol(name + 1, class.rsplit_once('/').map_or("", |(package, _)| package))?;
+            if package != 0 {
+                to.constant(schema::PACKAGE, key, |p| {
+                    p.key(package).key(0).boolean(true);
+                })?;
+            }
+            let package = if package == 0 { 0 } else { key };
+            return to.constant(schema::CLASS, key, |c| {
+                c.key(0).key(name).key(package).int(0).boolean(false);
+            });
+        }
         let (location, version) = (symbol(name + 1, path)?, symbol(name + 2, build_id)?);
         let package = if location == 0 && version == 0 { 0 } else { key };
         if package != 0 {
@@ -522,108 +599,4 @@ impl Class {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use jfr_format::{
-        ids::{FileOffset, Ticks},
-        write::{ClockLine, Geometry},
-    };
-
-    fn chunk() -> ChunkWriter {
-        let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000 };
-        ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap()
-    }
-
-    fn method(interner: &mut Interner, image: ImageId, start: u64) -> MethodIndex {
-        let origin = || Origin {
-            class: format!("lib{image}.so").into(),
-            path: format!("/usr/lib/lib{image}.so").into(),
-            build_id: "0123456789abcdef".into(),
-        };
-        interner.method(image, start, || (origin(), format!("f{start}")))
-    }
-
-    fn frame(interner: &mut Interner, image: ImageId, start: u64) -> FrameIndex {
-        let method = method(interner, image, start);
-        let most = Frame { method, line: u32::MAX, address: u32::MAX, kind: frame_type::CPP };
-        interner.frame(most)
-    }
-
-    #[test]
-    fn call_has_method_callers_and_bounded_cost() {
-        let mut interner = Interner::new();
-        let [inlined, called, caller] = [1, 2, 3].map(|start| frame(&mut interner, 0, start));
-        interner.frames.list[inlined as usize].kind = frame_type::INLINED;
-        for (truncated, callers) in [(0, &[caller][..]), (1, &[])] {
-            let trace = [&[truncated, inlined, called], callers].concat();
-            let trace = interner.trace(&trace);
-            let (method, of_callers) = interner.call(trace).unwrap();
-            assert_eq!(method, interner.frames.list[called as usize].method);
-            assert_eq!(interner.traces.stacks.get(of_callers), [&[truncated], callers].concat());
-            let mut to = chunk();
-            let (before, cost) = (to.pending(), interner.method_cost(method));
-            let key = interner.write_method(method, &mut to);
-            let after = to.pending();
-            assert!(key != 0 && after > before && after - before <= cost, "{} of {cost}", after - before);
-            assert_eq!((interner.write_method(method, &mut to), to.pending()), (key, after));
-            interner.next_chunk(usize::MAX);
-        }
-        assert_eq!(interner.write_method(MethodIndex::MAX, &mut chunk()), 0);
-    }
-
-    #[test]
-    fn constants_are_written_once_per_chunk_and_within_their_cost() {
-        let mut interner = Interner::new();
-        let frames: Vec<u32> = (0..100).map(|i| frame(&mut interner, i % 3, u64::from(i))).collect();
-        assert_eq!(frame(&mut interner, 1, 1), frames[1]);
-        let traces: Vec<u32> = (0..50usize)
-            .map(|i| {
-                let sequence: Vec<u32> =
-                    std::iter::once(i as u32 % 2).chain(frames[i..i + 50].to_vec()).collect();
-                interner.trace(&sequence)
-            })
-            .collect();
-        for round in 0..2 {
-            let mut to = chunk();
-            for &trace in &traces {
-                let (before, cost) = (to.pending(), interner.cost(trace));
-                interner.write(trace, &mut to).unwrap();
-                assert!(to.pending() > before && to.pending() - before <= cost, "round {round}");
-                let after = to.pending();
-                assert_eq!(interner.cost(trace), 0);
-                interner.write(trace, &mut to).unwrap();
-                assert_eq!(to.pending(), after);
-            }
-            interner.next_chunk(usize::MAX);
-        }
-    }
-
-    #[test]
-    fn forgotten_traces_get_fresh_keys() {
-        let mut interner = Interner::new();
-        let m = frame(&mut interner, 1, 1);
-        let first = interner.trace(&[0, m]);
-        let key = interner.key(first);
-        interner.next_chunk(usize::MAX);
-        assert_eq!((interner.generation, interner.key(interner.trace_for_test(&[0, m]))), (0, key));
-        interner.next_chunk(0);
-        assert_eq!(interner.generation, 1);
-        let m = frame(&mut interner, 1, 1);
-        let again = interner.trace(&[0, m]);
-        assert!(interner.key(again) > key);
-    }
-
-    #[test]
-    fn dictionary_without_lines_stays_without_them_when_it_is_cleared() {
-        let mut interner = Interner::with_lines(false);
-        frame(&mut interner, 1, 1);
-        interner.next_chunk(0);
-        assert!(interner.generation == 1 && !interner.lines);
-    }
-
-    impl Interner {
-        fn trace_for_test(&self, sequence: &[u32]) -> TraceIndex {
-            (0..self.traces.stacks.len() as u32).find(|&i| self.traces.stacks.get(i) == sequence).unwrap()
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@
 //!     declarations.rs                      the definition of a function, by name
 //!     demangle.rs                          readable names
 //!   jit/          JIT-compiled code                    kernel/   kernel functions
+//!   hotspot/      Java code
 //! context_words.rs  thread-local variables of tracing contexts; allocators.rs: the allocator of a program
 //! intern.rs     stacks, methods, classes: one key each in the output
 //! symbolize.rs  symbolizes a finished recording
@@ -23,8 +24,10 @@ pub(crate) mod dwarf;
 pub(crate) mod elf;
 pub(crate) mod frames;
 pub(crate) mod go;
+pub(crate) mod hotspot;
 pub(crate) mod images;
 pub(crate) mod intern;
+pub(crate) mod java_frames;
 pub(crate) mod jit;
 pub(crate) mod kernel;
 pub(crate) mod modules;

@@ -66,6 +66,8 @@ pub struct Process {
     /// The record that is being read from the ring.
     record: Record,
     maps: MapsReader,
+    /// A message for the user about this process.
+    notice: Option<String>,
     /// Other libraries that write contexts.
     writers: Writers,
     /// When its live allocations were last recorded, CLOCK_MONOTONIC ns; 0: not yet.
@@ -92,6 +94,7 @@ impl Process {
             reported: ReportedCounters::default(),
             record: Record::default(),
             maps: MapsReader::default(),
+            notice: None,
             writers: Writers::default(),
             live_recorded_ns: 0,
         }
@@ -225,7 +228,7 @@ impl Process {
 
     /// Updates the map of modules, and publishes it for the program's handlers.
     pub fn refresh_modules(&mut self, images: &mut Images, now_ns: u64) {
-        let Process { file, state, maps, writers, .. } = self;
+        let Process { file, state, maps, writers, notice, .. } = self;
         state.modules.read_log(file, images);
         if state.over {
             return;
@@ -248,7 +251,16 @@ impl Process {
         maps.publish(file, &state.modules, images);
         if file.trusted_pid() {
             writers.look(file, &state.modules, images, now_ns);
+            let java = &mut state.stacks.frames.java;
+            if let Some(message) = java.look(file.pid, file.jvm(), &state.modules, images, now_ns) {
+                *notice = Some(message);
+            }
         }
+    }
+
+    /// Returns a message for the user, once.
+    pub fn take_notice(&mut self) -> Option<String> {
+        self.notice.take()
     }
 
     /// Reads the rest of the ring after the program has stopped writing. Reading two rings full is always
@@ -270,6 +282,10 @@ impl Process {
         self.state.threads.close(&self.file, now_ns, self.state.sampling.period_ns, stopped);
         self.state.record_live(recording, now_ns);
         self.resolve_pending(recording, images, false);
+        if let Some(notice) = self.state.stacks.frames.java.unresolved() {
+            recording.notice(&notice, now_ns);
+        }
+        self.state.stacks.frames.java.end();
     }
 
     /// Reads everything for the last time, after an exec.
@@ -283,6 +299,7 @@ impl Process {
         self.state.threads.close_others(&self.file, first, now_ns, self.state.sampling.period_ns);
         self.state.record_live(recording, now_ns);
         self.resolve_pending(recording, images, false);
+        self.state.stacks.frames.java.end();
     }
 
     /// Reads the last names of JIT-compiled code.

@@ -106,6 +106,7 @@ impl Before {
             stack: (regs.sp(), regs.sp().saturating_add(early.stack.len() as u64)),
             copied: (regs.sp(), &early.stack),
             runs_on: true,
+            jvm: None,
         };
         let (walked, frames) = walker.walk(&stopped, &state.modules, images, rows, depth);
         let mut exact = walked.exact_frames;

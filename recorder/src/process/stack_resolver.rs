@@ -1,5 +1,7 @@
 //! Caches the stacks of a process: each distinct stack is stored and resolved once.
 
+use flightline_in_signal::layout::java_frame;
+
 use crate::{
     names::frames::{Frames, Resolved},
     names::images::Images,
@@ -86,7 +88,7 @@ impl StackResolver {
 
     /// Drops resolved stacks if addresses or trace indices have changed their meaning.
     pub fn forget_outdated(&mut self, modules: &ModuleMap, recording: &Recording) {
-        let versions = (modules.version, recording.interner.generation, self.frames.jit.version);
+        let versions = (modules.version, recording.interner.generation, self.frames.version());
         if versions != self.versions || self.frames.bytes() > self.byte_limit {
             self.versions = versions;
             self.frames.clear();
@@ -127,6 +129,11 @@ impl StackResolver {
         let (mut complete, mut lasting, mut unnamed) = (true, true, false);
         for (i, &address) in addresses.iter().enumerate() {
             let is_exact = i < 64 && exact >> i & 1 == 1;
+            if java_frame::is_java(address) {
+                let next = addresses.get(i + 1).copied().unwrap_or(0);
+                self.frames.java.resolve(address, next, is_exact, &mut recording.interner, sequence);
+                continue;
+            }
             // A return address may be the first address of the next function.
             let address = if is_exact { address } else { address.wrapping_sub(1) };
             let interner = &mut recording.interner;

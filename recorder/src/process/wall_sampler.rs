@@ -299,9 +299,12 @@ impl Sampler {
         regs.pc = pc;
         regs.set(arch::SP, sp);
         let stack = out.sink.file.slot(entry.slot).map_or((0, 0), registered_stack);
-        let stopped = Stopped { pid: self.pid, regs: &regs, stack, copied: (0, &[]), runs_on: false };
+        let (pid, jvm) = (self.pid, Some(out.sink.file.jvm()));
+        let stopped = Stopped { pid, regs: &regs, stack, copied: (0, &[]), runs_on: false, jvm };
         let (walked, frames) =
             self.unwinder.walk(&stopped, &out.state.modules, out.sink.images, out.rows, DEPTH);
+        let interner = &mut out.sink.recording.interner;
+        out.state.stacks.frames.java.read_ahead(frames, walked.exact_frames, interner);
         let cut = walked.flags & sample_flags::TRUNCATED != 0;
         let mut words = Vec::with_capacity(frames.len() + 2);
         words.push(if cut { 1 + u64::from(walked.end) } else { 0 });

@@ -14,7 +14,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use flightline_in_signal::layout::{MAX_DEPTH, MODULES_PER_TABLE, ModuleTable, walk_end};
+use flightline_in_signal::layout::{JvmLayout, MAX_DEPTH, MODULES_PER_TABLE, ModuleTable, walk_end};
 use flightline_in_signal::os::sys;
 use flightline_in_signal::unwind::eh_frame::Machine;
 use flightline_in_signal::unwind::interrupted::{Regs, arch};
@@ -29,6 +29,9 @@ use crate::{
 };
 
 mod chain;
+// The wall clock does not use it yet.
+#[allow(dead_code)]
+mod hotspot;
 pub(crate) mod stacks;
 
 const PAGE: usize = 4096;
@@ -62,6 +65,8 @@ pub struct Stopped<'a> {
     pub copied: (u64, &'a [u8]),
     /// The thread continues to run, so memory outside of the copy may have changed.
     pub runs_on: bool,
+    /// The process's JVM.
+    pub jvm: Option<&'a JvmLayout>,
 }
 
 impl Default for RemoteUnwinder {
@@ -124,7 +129,8 @@ impl RemoteUnwinder {
         }
         let modules_now = Modules::new(&self.table);
         let tag = Tag(modules_now.generation() as u16);
-        let lookup = Lookup { modules: modules_now, rows, rule_cache: &self.rule_cache, tag };
+        let lookup =
+            Lookup { modules: modules_now, rows, rule_cache: &self.rule_cache, tag, jvm: thread.jvm };
         self.windows.clear();
         self.pages.clear();
         let mut memory = Remote {
@@ -164,7 +170,8 @@ impl RemoteUnwinder {
         regs.pc = address.wrapping_sub(1);
         // Without a stack, the unwinder can only report a root.
         regs.set(arch::SP, PAGE as u64);
-        let nothing = Stopped { pid, regs: &regs, stack: (0, 0), copied: (0, &[]), runs_on: true };
+        let (stack, copied) = ((0, 0), (0, &[][..]));
+        let nothing = Stopped { pid, regs: &regs, stack, copied, runs_on: true, jvm: None };
         self.walk(&nothing, modules, images, rows, 1).0.end == walk_end::ROOT
     }
 }
@@ -298,6 +305,17 @@ impl Memory for Remote<'_> {
         let inside = address >= self.info.0 && address.checked_add(u64::from(bytes))? <= self.info.1;
         if !inside {
             return None;
+        }
+        // Java frames need many pages of the code cache, more than there are windows.
+        let code = self.thread.jvm.is_some_and(|jvm| {
+            address.wrapping_sub(jvm.code_start.load(Relaxed)) < jvm.code_size.load(Relaxed)
+        });
+        if code {
+            let word = self.pages.word(self.thread.pid, address & !7)?;
+            let (shift, bits) = (8 * (address & 7), 8 * u64::from(bytes.min(8)));
+            if shift + bits <= 64 {
+                return Some((word >> shift) & (u64::MAX >> (64 - bits.max(1))));
+            }
         }
         let found = self.windows.read(self.thread.pid, address, bytes);
         match (found, self.thread.runs_on) {

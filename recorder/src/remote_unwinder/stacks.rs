@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use flightline_in_signal::layout::{sample_flags, walk_end};
+use flightline_in_signal::layout::{JvmLayout, java_frame, sample_flags, walk_end};
 use flightline_in_signal::unwind::interrupted::{Regs, arch};
 
 use super::chain::{Chains, World};
@@ -15,9 +15,13 @@ use crate::{
     names::intern::{Interner, TraceIndex},
     names::modules::{Line, ModuleMap},
     names::stack_table::StackTable,
+    os::clock::monotonic_ns,
     recording::RecordingId,
     settings,
 };
+
+/// Time between two looks at the JVM, ns.
+const JVM_NS: u64 = 50_000_000;
 
 /// The code of a process, and its symbolized stacks.
 #[derive(Default)]
@@ -28,6 +32,10 @@ pub struct Stacks {
     pub frames: Frames,
     /// Created for the first stack, because most processes of a machine have none.
     walker: Option<Box<RemoteUnwinder>>,
+    /// The code cache of its JVM.
+    jvm: JvmLayout,
+    /// When the JVM was last looked at, CLOCK_MONOTONIC ns.
+    jvm_ns: u64,
     chains: Chains,
     versions: (u64, u32, u64, RecordingId),
     /// Walked stacks, each preceded by its two other words, and their traces in the output.
@@ -124,6 +132,7 @@ impl Stacks {
         rows: &[AtomicU64],
     ) -> Option<Stack> {
         let Copied { regs, copy, kernel, user } = *copied;
+        self.look_for_jvm(pid, images);
         let Some(regs) = regs else {
             // In the kernel after the program's memory was released, or a 32-bit program.
             let truncated = kernel.is_empty().then_some(walk_end::NO_INFO);
@@ -135,6 +144,7 @@ impl Stacks {
             stack: (regs.sp(), regs.sp().saturating_add(copy.len() as u64)),
             copied: (regs.sp(), copy),
             runs_on: true,
+            jvm: Some(&self.jvm),
         };
         let Stacks { modules, walker, chains, .. } = self;
         let walker = walker.get_or_insert_with(|| Box::new(RemoteUnwinder::new()));
@@ -171,6 +181,16 @@ impl Stacks {
         Some(Stack { truncated: truncated.then_some(end), exact, frames: all })
     }
 
+    /// Searches for a JVM, or for new code in it.
+    fn look_for_jvm(&mut self, pid: u32, images: &Images) {
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.jvm_ns) >= JVM_NS {
+            self.jvm_ns = now_ns;
+            // A JVM that is not supported is recorded as a native program.
+            let _ = self.frames.java.look(pid, &self.jvm, &self.modules, images, now_ns);
+        }
+    }
+
     /// Walks the stack of a sleeping thread, from its program counter and stack pointer.
     pub fn walk_asleep(
         &mut self,
@@ -180,10 +200,18 @@ impl Stacks {
         images: &mut Images,
         rows: &[AtomicU64],
     ) -> Stack {
+        self.look_for_jvm(pid, images);
         let mut regs = Regs::unknown();
         regs.pc = pc;
         regs.set(arch::SP, sp);
-        let asleep = Stopped { pid, regs: &regs, stack: (0, 0), copied: (0, &[]), runs_on: false };
+        let asleep = Stopped {
+            pid,
+            regs: &regs,
+            stack: (0, 0),
+            copied: (0, &[]),
+            runs_on: false,
+            jvm: Some(&self.jvm),
+        };
         let Stacks { modules, walker, .. } = self;
         let walker = walker.get_or_insert_with(|| Box::new(RemoteUnwinder::new()));
         let (walked, frames) = walker.walk(&asleep, modules, images, rows, depth);
@@ -201,7 +229,7 @@ impl Stacks {
         interner: &mut Interner,
         images: &mut Images,
     ) -> Option<TraceIndex> {
-        let versions = (self.modules.version, interner.generation, self.frames.jit.version, recording);
+        let versions = (self.modules.version, interner.generation, self.frames.version(), recording);
         let bytes = self.frames.bytes() + self.stacks.bytes();
         if versions != self.versions || bytes > settings::STACK_BYTES[1] {
             self.versions = versions;
@@ -220,6 +248,11 @@ impl Stacks {
         let (mut complete, mut known) = (true, true);
         for (i, &address) in stack.frames.iter().enumerate() {
             let exact = i < 64 && stack.exact >> i & 1 == 1;
+            if java_frame::is_java(address) {
+                let next = stack.frames.get(i + 1).copied().unwrap_or(0);
+                self.frames.java.resolve(address, next, exact, interner, &mut sequence);
+                continue;
+            }
             // A return address may be the first address of the next function.
             let address = if exact { address } else { address.wrapping_sub(1) };
             let resolved =

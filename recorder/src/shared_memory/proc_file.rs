@@ -17,9 +17,9 @@ use std::{
 
 use flightline_in_signal::{
     layout::{
-        CONTEXT_PLACES, Identity, InitModule, LISTENS, MAGIC, MAX_EVENTS, MAX_TRACES, MODULES_PER_TABLE,
-        ModuleEntry, ModuleTable, ProcHeader, ProcLayout, ProcParts, SharedCell, ThreadSlot, event_kind,
-        proc_state,
+        CONTEXT_PLACES, Identity, InitModule, JvmLayout, LISTENS, MAGIC, MAX_EVENTS, MAX_TRACES,
+        MODULES_PER_TABLE, ModuleEntry, ModuleTable, ProcHeader, ProcLayout, ProcParts, SharedCell,
+        ThreadSlot, event_kind, proc_state,
     },
     ring::Ring,
     unwind::modules,
@@ -342,6 +342,11 @@ impl ProcFile {
                 place.store(expected[1], Ordering::Release);
             }
         }
+    }
+
+    /// Returns the description of the process's code cache, which the drain writes.
+    pub fn jvm(&self) -> &JvmLayout {
+        &self.header().jvm
     }
 
     /// Returns the name of the labels with this index.

@@ -165,7 +165,7 @@ impl Process {
         // SAFETY: all zero is an empty cache.
         let fresh: Box<RuleCache> = unsafe { Box::new_zeroed().assume_init() };
         let rule_cache = if way == Way::RuleCache { &*self.rule_cache } else { &*fresh };
-        let lookup = Lookup { modules, rows: &self.arena, rule_cache, tag: Tag(0) };
+        let lookup = Lookup { modules, rows: &self.arena, rule_cache, tag: Tag(0), jvm: None };
         let mut memory = Remote::new(self.pid, regs.sp(), &self.maps);
         let mut frames = vec![0; 2048];
         let walked = walk(&lookup, regs, &mut memory, &mut self.machine, &mut frames);

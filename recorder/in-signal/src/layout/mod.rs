@@ -18,6 +18,7 @@
 //! atomics. So a reference to a structure in shared memory is sound, and every access to it is safe.
 
 mod cell;
+mod jvm;
 mod modules;
 mod parts;
 mod process;
@@ -25,14 +26,15 @@ mod records;
 mod session;
 
 pub use cell::{Plain, SharedCell};
+pub use jvm::*;
 pub use modules::*;
 pub use parts::ProcParts;
 pub use process::*;
 pub use records::*;
 pub use session::*;
 
-/// `"FLIGHTL6"`: first word of every shared file; the digit is the layout version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL6");
+/// `"FLIGHTL7"`: first word of every shared file; the digit is the layout version.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"FLIGHTL7");
 
 /// Environment variable by which a program finds its session directory.
 pub const SESSION_ENV: &str = "FLIGHTLINE_SESSION";

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-use super::{MAX_EVENTS, MAX_TRACES, Plain, SharedCell, event_kind};
+use super::{JvmLayout, MAX_EVENTS, MAX_TRACES, Plain, SharedCell, event_kind};
 
 /// Reasons why CPU time of a thread is not covered by a recorded sample. Index into [`Ledger::lost_ns`].
 pub mod loss {
@@ -199,6 +199,8 @@ pub struct ProcHeader {
     pub contexts: ContextWords,
     /// The latest notice.
     pub notice: Notice,
+    /// The code cache, if the process has a JVM.
+    pub jvm: JvmLayout,
     /// Ring positions (apart from each other: both sides write one of them).
     pub ring: RingHeader,
 }

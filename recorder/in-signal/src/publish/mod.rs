@@ -63,7 +63,13 @@ pub fn walk<'s>(
     let modules = Modules::now(state.tables, &state.header.modules.generation);
     let epoch = state.private.epoch.load(Relaxed);
     let tag = Tag(modules.generation().wrapping_add(epoch) as u16);
-    let lookup = Lookup { modules, rows: state.rows, rule_cache: &state.private.rule_cache, tag };
+    let lookup = Lookup {
+        modules,
+        rows: state.rows,
+        rule_cache: &state.private.rule_cache,
+        tag,
+        jvm: Some(&state.header.jvm),
+    };
     // SAFETY: the interrupted stack pointer of this thread, and the stack that it was registered with.
     let mut memory = unsafe { Local::new(state.pid, stack, regs.sp(), &mut scratch.windows) };
     walk::prefetch(&lookup, regs, &memory, scratch.frames.get(..scratch.depth).unwrap_or_default());

@@ -2,6 +2,7 @@
 
 use crate::layout::{ModuleEntry, sample_flags};
 use crate::unwind::eh_frame::Failure;
+use crate::unwind::hotspot::CodeCache;
 use crate::unwind::instruction_analysis::CodeMemory;
 use crate::unwind::interrupted::{Regs, arch, strip};
 use crate::unwind::modules::is_plain;
@@ -106,17 +107,20 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Steps to the caller by running the function's own instructions to its return. The rule cache stores the outcome, found or not, because
     /// a run is slow and most functions are seen many times.
-    fn simulate_epilogue(&mut self, module: Option<&ModuleEntry>, known: Option<Rule>) -> bool {
+    pub(crate) fn simulate_epilogue(&mut self, module: Option<&ModuleEntry>, known: Option<Rule>) -> bool {
         let pc = self.regs.pc;
         if cfg!(not(target_arch = "x86_64")) {
             return false;
         }
         // Code made at run time is in no table at first: the code around the address is copied, not read in
         // place.
-        let range = module.map_or((pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false), |module| {
-            (module.start, module.end, is_plain(module))
-        });
-        let mut text = Text { memory: &mut *self.memory, lookup: self.lookup, range, code: NO_CODE };
+        let range = match (module, self.code_range) {
+            (Some(module), _) => (module.start, module.end, is_plain(module)),
+            (None, (from, to)) if from <= pc && pc < to => (from, to, true),
+            _ => (pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false),
+        };
+        let (lookup, code_cache) = (self.lookup, self.code_cache);
+        let mut text = Text { memory: &mut *self.memory, lookup, code_cache, range, code: NO_CODE };
         let found = match known {
             Some(Rule::Gap) => return false,
             Some(Rule::Simple(rule)) if !self.full && again(&mut text, &mut self.regs, rule) => true,
@@ -195,6 +199,7 @@ fn again<M: Memory>(text: &mut Text<'_, M>, regs: &mut Regs, rule: Simple) -> bo
 struct Text<'a, M> {
     memory: &'a mut M,
     lookup: &'a Lookup<'a>,
+    code_cache: CodeCache<'a>,
     /// First and one past the last address that may be read, and whether by plain loads.
     range: (u64, u64, bool),
     /// Address and value of the last eight bytes of code read, because instructions are read byte by byte.
@@ -232,7 +237,9 @@ impl<M: Memory> CodeMemory for Text<'_, M> {
             return true;
         }
         let near = address.wrapping_sub(1) >= self.range.0 && address < self.range.1;
-        let known = near || self.lookup.modules.find(address.wrapping_sub(1)).is_some();
+        let known = near
+            || self.code_cache.contains(address)
+            || self.lookup.modules.find(address.wrapping_sub(1)).is_some();
         let found = known && after_call(self.memory, address);
         if found {
             self.lookup.rule_cache.put(key, tag, 1);

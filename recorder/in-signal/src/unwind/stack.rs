@@ -1,7 +1,8 @@
 //! Reads memory during a walk.
 //!
-//! Plain loads happen in two places only: on the thread's known stack between the interrupted stack pointer
-//! and the stack's top, and inside the unwind information of modules that are never unmapped. All other
+//! Plain loads happen in three places only: on the thread's known stack between the interrupted stack pointer
+//! and the stack's top, inside the unwind information of modules that are never unmapped, and in the committed
+//! part of a JVM's code heaps, which HotSpot never unmaps. All other
 //! memory (coroutine stacks, alternate stacks, modules that may be unmapped) is copied by `process_vm_readv`,
 //! which fails instead of faulting, a page at a time. The copies are cached for the rest of the walk, and a
 //! walk makes a limited number of them.

@@ -9,9 +9,10 @@
 //! A stack is complete only if the walk reached an undefined or null return address. A root that was not
 //! reached is never added.
 
-use crate::layout::{ModuleEntry, sample_flags, walk_end};
+use crate::layout::{JvmLayout, ModuleEntry, sample_flags, walk_end};
 use crate::unwind::eh_frame::{Failure, Machine};
 pub use crate::unwind::frame_pointer_fallback::follows_call;
+use crate::unwind::hotspot::CodeCache;
 use crate::unwind::interrupted::{Regs, arch, strip};
 use crate::unwind::loader;
 use crate::unwind::modules::{Modules, is_plain};
@@ -31,6 +32,8 @@ pub struct Lookup<'a> {
     pub rule_cache: &'a RuleCache,
     /// See [`Tag`].
     pub tag: Tag,
+    /// The process's JVM.
+    pub jvm: Option<&'a JvmLayout>,
 }
 
 /// Result of a walk.
@@ -67,6 +70,9 @@ pub(crate) struct Walk<'a, M> {
     /// Interpret every frame, and track all registers.
     pub(crate) full: bool,
     switches: u32,
+    pub(crate) code_cache: CodeCache<'a>,
+    /// The committed part of the code heap that contains the frame; (0, 0) if the frame is not Java code.
+    pub(crate) code_range: (u64, u64),
     pub(crate) result: Walked,
 }
 
@@ -111,9 +117,12 @@ pub fn walk<M: Memory>(
 ) -> Walked {
     let mut full = false;
     machine.simulator.begin_walk();
+    let code_cache = CodeCache::new(lookup.jvm);
     loop {
         let result = Walked::default();
-        let mut walk = Walk { lookup, memory, machine, regs: *regs, exact: true, full, switches: 0, result };
+        let (regs, exact, switches, code_range) = (*regs, true, 0, (0, 0));
+        let mut walk =
+            Walk { lookup, memory, machine, regs, exact, full, switches, code_cache, code_range, result };
         let end = walk.run(frames);
         let mut result = walk.result;
         result.fp = walk.regs.get(arch::FP).unwrap_or(0);
@@ -149,7 +158,12 @@ impl<M: Memory> Walk<'_, M> {
                 self.result.exact_frames |= 1 << self.result.depth;
             }
             self.result.depth = self.result.depth.wrapping_add(1);
-            if let Err(end) = self.caller() {
+            let caller = if self.code_cache.contains(self.regs.pc) {
+                self.java_frame(frames).and_then(|found| if found { Ok(()) } else { self.caller() })
+            } else {
+                self.caller()
+            };
+            if let Err(end) = caller {
                 return end;
             }
             if self.regs.pc == 0 {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use flightline_in_signal::layout::{MODULE_TABLES, ModuleEntry, ModuleTable};
+use flightline_in_signal::layout::{JvmLayout, MODULE_TABLES, ModuleEntry, ModuleTable};
 use flightline_in_signal::unwind::eh_frame::Machine;
 use flightline_in_signal::unwind::interrupted::Regs;
 use flightline_in_signal::unwind::modules::Modules;
@@ -146,6 +146,7 @@ fn parts(functions: &[Function], header: u64, frame_at: u64) -> (Vec<u8>, Vec<u8
 pub struct Image {
     pub memory: Areas,
     pub tables: Box<[ModuleTable; MODULE_TABLES]>,
+    pub jvm: Box<JvmLayout>,
     current: AtomicU32,
     rule_cache: Box<RuleCache>,
     machine: Box<Machine>,
@@ -179,6 +180,7 @@ impl Image {
         Image {
             memory,
             tables,
+            jvm: zeroed(),
             current: AtomicU32::new(0),
             rule_cache: zeroed(),
             machine: zeroed(),
@@ -188,7 +190,13 @@ impl Image {
 
     pub fn walk(&mut self, regs: &Regs, limit: usize) -> (Vec<u64>, Walked) {
         let modules = Modules::now(&self.tables, &self.current);
-        let lookup = Lookup { modules, rows: &self.rows, rule_cache: &self.rule_cache, tag: Tag(1) };
+        let lookup = Lookup {
+            modules,
+            rows: &self.rows,
+            rule_cache: &self.rule_cache,
+            tag: Tag(1),
+            jvm: Some(&self.jvm),
+        };
         let mut frames = vec![0; limit];
         let walked = walk(&lookup, regs, &mut self.memory, &mut self.machine, &mut frames);
         frames.truncate(walked.depth);
