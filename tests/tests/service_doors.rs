@@ -247,10 +247,7 @@ fn invalid_agent_data_and_oversized_requests_are_rejected() {
     let whole = small_recording();
     assert!(whole.len() < 100 << 10);
     let (status, run) = upload(&whole[..whole.len() - 7]);
-    assert!(
-        status == 422 && run["status"] == "FAILED",
-        "{status} {run}"
-    );
+    assert!(status == 422 && run["status"] == "FAILED", "{status} {run}");
     let (status, run) = upload(&vec![0; 200 << 10]);
     assert!(status == 413 && run["status"] == "FAILED", "{status} {run}");
     let (status, run) = upload(&whole);
@@ -342,10 +339,7 @@ fn target_list_does_not_wait_for_agents() {
     // up.
     eprintln!("answered in {:?}", began.elapsed());
     let run = service.ended(&id);
-    assert!(
-        run["status"] == "FAILED" && run["message"] != "",
-        "{run}"
-    );
+    assert!(run["status"] == "FAILED" && run["message"] != "", "{run}");
 }
 
 /// Joins as an agent that then does nothing; returns the service's name for it.
