@@ -187,7 +187,7 @@ fn completions_contain_commands_and_options() {
 #[test]
 fn help_has_examples() {
     let help = text(&flightline(&["--help"]).stdout);
-    assert!(help.contains("Examples:") && help.contains("Exit status"), "{help}");
+    assert!(help.contains("First steps:") && help.contains("Exit status"), "{help}");
 }
 
 #[test]

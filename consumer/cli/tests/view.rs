@@ -220,7 +220,7 @@ fn missing_events_and_misspelt_views_are_reported() {
     assert!(told.contains("profiler.NativeLock") && told.contains("nativelock"), "{told}");
     let wrong = view(&["hot-metods", &file]);
     let told = text(&wrong.stderr);
-    assert_eq!(wrong.status.code(), Some(1));
+    assert_eq!(wrong.status.code(), Some(2));
     assert!(told.contains("hot-methods") && told.lines().count() == 1, "{told}");
     assert_eq!(view(&["hot-methods"]).status.code(), Some(2), "no recording given");
     assert_eq!(view(&["hot-methods", "--from", "soon", &file]).status.code(), Some(2));

@@ -159,7 +159,9 @@ pub fn properties(table: Table, footer_text: Option<String>) -> WriterProperties
         }
     }
     properties
-        .set_key_value_metadata(footer_text.map(|footer_text| vec![KeyValue::new(footer::KEY.to_owned(), footer_text)]))
+        .set_key_value_metadata(
+            footer_text.map(|footer_text| vec![KeyValue::new(footer::KEY.to_owned(), footer_text)]),
+        )
         .build()
 }
 

@@ -276,7 +276,11 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     }
     let [first, second] = [&before, &after].map(|side| side.tree.unit.as_str());
     if first != second {
-        bail!("{} is in {first}, but {} is in {second}", shown(&args.before), shown(args.after()));
+        bail!(
+            "cannot compare different units: {} is in {first}, but {} is in {second}",
+            shown(&args.before),
+            shown(args.after())
+        );
     }
     if before.tree.total == 0 && after.tree.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());

@@ -175,7 +175,8 @@ impl Paths {
 
     /// Returns a predicate for the stacks with a frame whose label satisfies `matches`.
     pub fn stacks_with(&self, matches: impl Fn(&Label) -> bool) -> impl Fn(i64) -> bool {
-        let labels: Vec<bool> = self.labels.iter().map(|label| label.as_ref().is_some_and(&matches)).collect();
+        let labels: Vec<bool> =
+            self.labels.iter().map(|label| label.as_ref().is_some_and(&matches)).collect();
         let mut steps: Vec<bool> = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             let below = steps.get(step.parent as usize).is_some_and(|&below| below);
