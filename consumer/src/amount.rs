@@ -5,7 +5,18 @@
 
 use std::io::{self, Write};
 
-use crate::spans::trace::duration;
+/// Formats a duration for people: 950 ns, 12.3 µs, 4.56 ms, 7.89 s.
+pub fn duration(nanos: i64) -> String {
+    let size = nanos.unsigned_abs() as f64;
+    let (value, unit) = match nanos.unsigned_abs() {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (size / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (size / 1e6, "ms"),
+        _ => (size / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{}{value:.digits$} {unit}", if nanos < 0 { "-" } else { "" })
+}
 
 /// Splits a unit into the quantity that is counted and the number of decimals of its weights.
 pub fn decimals(unit: &str) -> (&str, u32) {

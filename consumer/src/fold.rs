@@ -102,8 +102,7 @@ impl Filter {
     }
 }
 
-/// Marks a truncated stack: its root is missing.
-pub const TRUNCATED: &str = "[truncated]";
+pub use crate::tree::TRUNCATED;
 /// Label for the thread of an event that has none.
 pub(crate) const NO_THREAD: &str = "[no thread]";
 /// Label for the process of a thread whose process is not recorded.
@@ -238,6 +237,14 @@ impl Types {
     pub fn is_cpu(&self) -> bool {
         let is_cpu = |name: &String| [CPU, CPU_TIME_SAMPLE].contains(&name.as_str());
         !self.names.is_empty() && self.names.iter().all(is_cpu) && !self.variants.contains(ASLEEP)
+    }
+
+    /// Returns true if samples of this type and variant are selected.
+    pub fn includes(&self, event: &str, variant: Option<&str>) -> bool {
+        match variant {
+            Some(COVERED) => self.covered && self.names.contains(event),
+            variant => self.variants.contains(variant.unwrap_or(event)),
+        }
     }
 
     /// Returns true if samples of [`COVERED`] must be excluded although others of the same type are
@@ -402,11 +409,40 @@ fn period(model: &Model, kind: &EventKind) -> Option<u64> {
 }
 
 fn scaled(model: &Model, options: &FoldOptions, key: &SampleKey, weight: Weight) -> u64 {
+    match options.measure {
+        Measure::Samples => weight.count,
+        Measure::Total => value(model, key, weight),
+    }
+}
+
+/// Returns true if samples with this key pass a filter, which is applied to the names used in folded text.
+pub(crate) fn passes(model: &Model, key: &SampleKey, filter: &Filter) -> bool {
+    let thread = key.thread.map(|thread| model.threads.get(thread));
+    let process = thread.and_then(|thread| thread.group.as_deref()).unwrap_or(UNKNOWN_PROCESS);
+    let name = thread.map_or_else(|| NO_THREAD.to_owned(), |thread| thread.label());
+    if !filter.is_of_state(key.state.map_or("", |state| model.states.get(state)))
+        || !filter.is_of_thread(&name, process)
+    {
+        return false;
+    }
+    if filter.include.is_empty() && filter.exclude.is_empty() {
+        return true;
+    }
+    let stack = key.stack.map(|stack| model.stacks.get(stack)).filter(|stack| !stack.frames.is_empty());
+    let Some(stack) = stack else { return filter.frames([NO_STACK].into_iter()) };
+    let options = FoldOptions::default();
+    let labels = stack.frames.iter().map(|&frame| label(model.frames.get(frame), &options).text);
+    let labels: Vec<Arc<str>> = labels.collect();
+    let cut = stack.truncated.then_some(TRUNCATED);
+    filter.frames(cut.into_iter().chain(labels.iter().map(|label| &**label)))
+}
+
+/// Returns the value of samples: what they state, or the time that they represent.
+pub(crate) fn value(model: &Model, key: &SampleKey, weight: Weight) -> u64 {
     let kind = model.kinds.get(key.kind);
-    match (options.measure, kind.unit) {
-        (Measure::Samples, _) => weight.count,
-        (Measure::Total, Unit::Samples) => weight.count.saturating_mul(period(model, kind).unwrap_or(1)),
-        (Measure::Total, _) => weight.value,
+    match kind.unit {
+        Unit::Samples => weight.count.saturating_mul(period(model, kind).unwrap_or(1)),
+        _ => weight.value,
     }
 }
 

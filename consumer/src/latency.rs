@@ -9,7 +9,7 @@ pub use histogram::{Bucket, Histogram, Summary};
 
 use crate::fold;
 use crate::live::{Event, Item, Kind, Loss, Sample, Value};
-use crate::load::losses::SAMPLE_LOSS;
+use crate::decode::losses::SAMPLE_LOSS;
 use crate::off_cpu;
 
 /// The event types that have histograms without a selection, for [`live::Options::samples`](crate::live::Options::samples).

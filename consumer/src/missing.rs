@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::amount::{amount, bytes};
 use crate::fold::{self, FoldOptions};
-use crate::load::VARIED;
-use crate::load::losses::{CPU_TIME_LOST, DATA_LOSS, EVENT_LOSS, SAMPLE_LOSS, STREAM_LOSS};
+use crate::decode::VARIED;
+use crate::decode::losses::{CPU_TIME_LOST, DATA_LOSS, EVENT_LOSS, SAMPLE_LOSS, STREAM_LOSS};
 use crate::model::{Losses, Lost, Model, Unit, Weight};
 
 /// Percentage from which losses are reported. The first and last moments of each thread are never

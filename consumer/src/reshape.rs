@@ -9,9 +9,8 @@ use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
-use crate::fold::TRUNCATED;
 use crate::model::FrameKind;
-use crate::tree::{Builder, Label, LabelId, Tree};
+use crate::tree::{Builder, Label, LabelId, Tree, TRUNCATED};
 
 /// The unit that a box represents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

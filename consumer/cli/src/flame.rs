@@ -17,7 +17,7 @@ use flightline_consumer::tree::Tree;
 
 use crate::args::{FlameArgs, PictureFormat};
 use crate::select::{Counters, SelectArgs};
-use crate::stacks::{For, Measures, Profile};
+use crate::stacks::{For, Measures, PageReader, Profile};
 use crate::talk;
 use crate::{Outcome, output, png, stacks, tracks};
 
@@ -41,7 +41,13 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let as_what = if is_page { For::Page } else { For::Svg };
     let mut args = args.clone();
     args.stacks.select.count = args.count || args.flame_chart;
-    let mut profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
+    let (inputs, select) = (args.stacks.inputs.clone(), args.stacks.select.clone());
+    let (options, reshape) = (stacks::options(&select, as_what), stacks::reshape(&select, as_what)?);
+    let mut page = match is_page {
+        true => Some(PageReader::new(&inputs, &select, &options, &reshape)?),
+        false => None,
+    };
+    let mut profile = stacks::read_with_times(&inputs, &select, as_what, page.as_mut())?;
     args.stacks.select.total = profile.is_total;
     let args = &args;
     if let Some(before) = profile.before.take() {
@@ -51,7 +57,9 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     match format {
         PictureFormat::Html => {
             let outcome = profile.outcome;
-            page::write(args, page::events(args, profile)?, &mut picture)?;
+            let times = page.and_then(|page| page.times);
+            let page = page::events(args, profile, times.as_ref())?;
+            page::write(args, page, times, &mut picture)?;
             output::document(&args.output, &picture)?;
             return Ok(outcome);
         }
@@ -100,10 +108,17 @@ fn java(args: &FlameArgs, model: Option<&Model>, select: &SelectArgs) -> Result<
 fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let what = if format == PictureFormat::Html { For::Page } else { For::Svg };
-    let Measures { trees: measures, outcome, model } = stacks::measures(inputs, select, what, &args.measure)?;
+    let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
+    let mut reader = match what {
+        For::Page => Some(PageReader::new(inputs, select, &options, &reshape)?),
+        _ => None,
+    };
+    let measures = stacks::measures(inputs, select, what, &args.measure, reader.as_mut())?;
+    let Measures { trees: measures, outcome, model } = measures;
     if format == PictureFormat::Html {
         let mut page = Vec::new();
-        page::write(args, page::selected(args, measures, model.as_ref())?, &mut page)?;
+        let times = reader.and_then(|reader| reader.times);
+        page::write(args, page::selected(args, measures, model)?, times, &mut page)?;
         output::document(&args.output, &page)?;
         return Ok(outcome);
     }

@@ -8,7 +8,7 @@ use crate::fold::{
     FoldOptions, Measure, NO_STACK, NO_THREAD, TRUNCATED, UNKNOWN_PROCESS, class_label, label,
 };
 use crate::live::{self, Sample};
-use crate::model::{FrameKind, Thread, Unit};
+use crate::model::{FrameKind, Model, SampleKey, Thread, Unit};
 use crate::reshape::{Reshape, Reshaper};
 use crate::tree::{Builder, Label, LabelId, Tree};
 
@@ -178,6 +178,29 @@ impl<'a> Collecting<'a> {
             }
         };
         Some((track, Moment { time, stack, weight, otherwise }))
+    }
+
+    /// Returns the position of the thread in [`Collecting::threads`] and of the stack in [`Tracks::stacks`] for
+    /// samples of a model with this key; `None` if they are not selected.
+    pub(crate) fn select_key(&mut self, model: &Model, key: &SampleKey) -> Option<(usize, u32)> {
+        let state = key.state.map_or("", |state| &**model.states.get(state));
+        if !self.options.filter.is_of_state(state) {
+            return None;
+        }
+        let track = self.track(key.thread.map(|thread| model.threads.get(thread)))?;
+        let stack = key.stack.map(|stack| model.stacks.get(stack)).filter(|stack| !stack.frames.is_empty());
+        let class = key.class.filter(|_| self.options.classes).map(|class| class_label(model.classes.get(class)));
+        let mut path: Vec<Label> = Vec::new();
+        match stack {
+            Some(stack) => {
+                path.extend(stack.truncated.then(|| marker(TRUNCATED)));
+                let frames = stack.frames.iter().rev();
+                path.extend(frames.map(|&frame| label(model.frames.get(frame), self.options)));
+            }
+            None => path.push(marker(NO_STACK)),
+        }
+        path.extend(class);
+        Some((track, self.place(&path)?))
     }
 
     /// Returns a thread's position in [`Collecting::threads`]; `None` if it is not selected.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::load::VARIED;
+use crate::decode::VARIED;
 use crate::model::{EXECUTION_SAMPLE as CPU, WALL_CLOCK_SAMPLE as WALL};
 
 /// Short names of event types. Each has groups of types; the first group that was recorded is selected.

@@ -9,8 +9,8 @@ use jfr_format::pool::KeyHash;
 use jfr_format::read::Chunk;
 
 use super::item::{Frame, Stack};
-use crate::load::constants::{Constants, RawFrame};
-use crate::load::names::Names;
+use crate::decode::resolver::{Constants, RawFrame};
+use crate::decode::names::Names;
 use crate::model::Thread;
 use crate::spans::SpanContext;
 

@@ -19,7 +19,7 @@ use super::item::{Item, Warning};
 use super::plan::{Plan, Plans, Wanted};
 use super::segments::Segments;
 use super::{Options, Stats, events};
-use crate::load::settings::Settings;
+use crate::decode::settings::Settings;
 
 /// Items decoded ahead; the rest stays encoded in the stream.
 const AHEAD: usize = 256;
@@ -87,23 +87,7 @@ impl Feed {
         let wanted = Wanted { no_others: !others, lasting, ..Wanted::from_names(&samples) };
         Self {
             decoder: Decoder::new(Delivery::Streaming),
-            state: State {
-                wanted,
-                base: 0,
-                runs: VecDeque::new(),
-                segments: Segments::default(),
-                plans: Plans::default(),
-                cache: Cache::default(),
-                settings: Settings::default(),
-                settings_before: Settings::default(),
-                periods,
-                clock: Clock::default(),
-                stats: Stats::default(),
-                shortest: 0,
-                passed: 0,
-                constants: 0,
-                chunks: 0,
-            },
+            state: State::new(wanted, periods),
             received: 0,
             memory,
         }
@@ -194,6 +178,26 @@ impl Feed {
 }
 
 impl State {
+    pub(super) fn new(wanted: Wanted, periods: BTreeMap<Arc<str>, u64>) -> Self {
+        Self {
+            wanted,
+            base: 0,
+            runs: VecDeque::new(),
+            segments: Segments::default(),
+            plans: Plans::default(),
+            cache: Cache::default(),
+            settings: Settings::default(),
+            settings_before: Settings::default(),
+            periods,
+            clock: Clock::default(),
+            stats: Stats::default(),
+            shortest: 0,
+            passed: 0,
+            constants: 0,
+            chunks: 0,
+        }
+    }
+
     /// Processes an item of the decoder.
     fn take(&mut self, item: Read<'_>) {
         match item {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::fold::{self, Types};
-use crate::load::CLASS_FIELDS;
-use crate::model::{self, ASLEEP, COVERED, FrameKind, Thread, Unit, is_asleep};
+use crate::decode::CLASS_FIELDS;
+use crate::model::{self, ASLEEP, FrameKind, Thread, Unit, is_asleep};
 use crate::print::class_name;
 use crate::spans::SpanContext;
 
@@ -91,7 +91,7 @@ impl Kind {
             Some("io") => Self::Io,
             Some("trace") => Self::Trace,
             Some("exception" | "throw") => Self::Exception,
-            _ if event == crate::load::VARIED => Self::PerfEvent,
+            _ if event == crate::decode::VARIED => Self::PerfEvent,
             _ => Self::Other,
         }
     }
@@ -170,15 +170,11 @@ impl Sample {
         value::field(&self.fields, name)
     }
 
-    /// Returns true if the sample is of one of `types`. A sample of [`COVERED`] has this variant after
+    /// Returns true if the sample is of one of `types`. A sample of [`COVERED`](model::COVERED) has this variant after
     /// [`Covering::mark`](super::Covering::mark).
     pub fn matches(&self, types: &Types) -> bool {
-        match self.variant.as_deref() {
-            Some(COVERED) => types.covered && types.names.contains(&*self.event),
-            Some(variant) => types.variants.contains(variant),
-            None if is_asleep(&self.event, self.state.as_deref()) => types.variants.contains(ASLEEP),
-            None => types.variants.contains(&*self.event),
-        }
+        let is_asleep = self.variant.is_none() && is_asleep(&self.event, self.state.as_deref());
+        types.includes(&self.event, if is_asleep { Some(ASLEEP) } else { self.variant.as_deref() })
     }
 
     /// Returns the class of the object that was allocated, waited for or thrown, as in source (`byte[]`).

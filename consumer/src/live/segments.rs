@@ -11,7 +11,7 @@ use super::item::{DAMAGE, Item, Loss, Segment, Time, Warning};
 use super::plan::{CONTEXT, SEGMENT};
 use super::value::count;
 use super::window::Window;
-use crate::load::losses::STREAM_LOSS;
+use crate::decode::losses::STREAM_LOSS;
 
 /// Maximum number of items and values held. A larger segment is released before its checksum is verified.
 const MOST: usize = 1 << 18;

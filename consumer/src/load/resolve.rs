@@ -7,7 +7,7 @@ use jfr_format::error::Error;
 use jfr_format::pool::KeyHash;
 use jfr_format::read::Chunk;
 
-use super::constants::{Constants, RawFrame};
+use crate::decode::resolver::{Constants, RawFrame};
 use crate::load::LoadOptions;
 use crate::model::{CodePlace, Frame, Id, Model, Stack, Thread};
 use crate::warnings::Warnings;

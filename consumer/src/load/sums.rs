@@ -105,17 +105,24 @@ const FREE: u32 = u32::MAX;
 const FIRST_PLACES: usize = 1024;
 
 impl Sums {
+    /// Adds a weight; returns the position of the key.
     #[inline(always)]
-    pub(super) fn add(&mut self, key: RawKey, weight: Weight) {
+    pub(super) fn add(&mut self, key: RawKey, weight: Weight) -> usize {
         if self.entries.len() * 8 >= self.places.len() {
             self.grow();
         }
         let at = self.place_of(&key);
-        match self.places.get(at).and_then(|&index| self.entries.get_mut(index as usize)) {
-            Some((_, sum)) => sum.add(weight),
+        let index = self.places[at];
+        match self.entries.get_mut(index as usize) {
+            Some((_, sum)) => {
+                sum.add(weight);
+                index as usize
+            }
             None => {
-                self.places[at] = self.entries.len() as u32;
+                let index = self.entries.len();
+                self.places[at] = index as u32;
                 self.entries.push((key, weight));
+                index
             }
         }
     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::latency::{Histogram, Summary};
 use crate::live::{self, Item, Loss, Sample};
-use crate::load::losses::SAMPLE_LOSS;
+use crate::decode::losses::SAMPLE_LOSS;
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 use chain::{Chains, Path};
 use graph::Composer;

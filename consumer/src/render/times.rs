@@ -7,7 +7,8 @@
 mod gathering;
 mod lasting;
 
-pub use gathering::{Gathering, Lane, Moments, Weights};
+pub(crate) use gathering::latency;
+pub use gathering::{Gathering, Lane, Moments, PageEvent};
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 use self::gathering::SLOT;
 use crate::convert::Track;
+use crate::load::Weights;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
 

@@ -61,6 +61,11 @@ impl Listener {
         Some(told)
     }
 
+    /// Returns the number of intervals that wait for [`Self::undoubted`].
+    pub(crate) fn doubtful_count(&self) -> usize {
+        self.doubtful.len()
+    }
+
     /// Returns the intervals that are known not to be duplicates. To be called at the end of each chunk
     /// or segment.
     pub fn undoubted(&mut self) -> Vec<Told> {

@@ -1,7 +1,6 @@
 //! A trace as text: its nested spans and their times.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
 use std::sync::Arc;
 
 use super::ids::{SpanKey, TraceId};
@@ -134,20 +133,5 @@ pub fn bar(time: (i64, i64), from: i64, to: i64, width: usize, inferred: bool) -
     let mut text = String::with_capacity(width * 3);
     let fill = if inferred { '░' } else { '█' };
     (0..width).for_each(|at| text.push(if (begin..end).contains(&at) { fill } else { '·' }));
-    text
-}
-
-/// Formats a duration for people: 950 ns, 12.3 µs, 4.56 ms, 7.89 s.
-pub fn duration(nanos: i64) -> String {
-    let size = nanos.unsigned_abs() as f64;
-    let (value, unit) = match nanos.unsigned_abs() {
-        0..1_000 => return format!("{nanos} ns"),
-        1_000..1_000_000 => (size / 1e3, "µs"),
-        1_000_000..1_000_000_000 => (size / 1e6, "ms"),
-        _ => (size / 1e9, "s"),
-    };
-    let mut text = String::new();
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    let _ = write!(text, "{}{value:.digits$} {unit}", if nanos < 0 { "-" } else { "" });
     text
 }

@@ -18,7 +18,7 @@ use super::path::{Binder, Fields, Lookup, Raw, Source};
 use super::plan::Plan;
 use super::rows::{Room, Rows, cut_lists};
 use super::table::Table;
-use crate::load::SETTING;
+use crate::decode::SETTING;
 use crate::warnings::Warnings;
 
 /// Selects events and limits rows.

@@ -10,7 +10,7 @@ use jfr_format::read::{Binding, Chunk, Class, Field, Kind};
 use super::datum::{Datum, Measure, value_of_bits};
 use super::names::{Names, Part};
 use super::plan;
-use crate::load::settings::Settings;
+use crate::decode::settings::Settings;
 
 /// Used instead of a field: the time that the event's samples represent.
 const SPAN: &str = "@span";

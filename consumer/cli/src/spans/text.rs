@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
+use flightline_consumer::amount::duration;
 use flightline_consumer::spans::profile::Spent;
 use flightline_consumer::spans::report::{self, By, Extremes, InferredRow, Table};
-use flightline_consumer::spans::trace::{Line, bar, duration};
+use flightline_consumer::spans::trace::{Line, bar};
 use flightline_consumer::spans::{Found, Profile, SpanKey, TraceId};
 
 use crate::talk;

@@ -8,7 +8,7 @@ use flightline_consumer::latency::Summary;
 use flightline_consumer::live;
 use flightline_consumer::off_cpu::{Drawn, Graph, OffCpu, Options, Seen};
 use flightline_consumer::render::{PictureOptions, html};
-use flightline_consumer::spans::trace::duration;
+use flightline_consumer::amount::duration;
 use flightline_consumer::tree::Tree;
 
 use super::input::{Inputs, Range};
