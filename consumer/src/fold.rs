@@ -18,7 +18,9 @@ use crate::model::{
 };
 use crate::tree::Tree;
 use events::is_counted;
-pub use events::{FIRST_LOADED, alias_of, else_loaded, event_names, loaded_names, offered, others, taken};
+pub use events::{
+    FIRST_LOADED, alias, else_loaded, event_names, loaded_names, offered, others, recorded_types,
+};
 pub(crate) use events::{PREFERRED, is_awake_only};
 use events::{alias_groups, canonical, most, spellings};
 use folder::Folder;
@@ -91,19 +93,18 @@ impl Filter {
 
     /// Returns true if events of a thread with this label and process pass. Events without them use
     /// [`NO_THREAD`] and [`UNKNOWN_PROCESS`].
-    pub(crate) fn is_of_thread(&self, label: &str, process: &str) -> bool {
+    pub(crate) fn matches_thread(&self, label: &str, process: &str) -> bool {
         self.thread.as_ref().is_none_or(|regex| regex.is_match(label))
             && self.process.as_ref().is_none_or(|regex| regex.is_match(process))
     }
 
     /// Returns true if a state passes; no state is an empty string.
-    pub(crate) fn is_of_state(&self, state: &str) -> bool {
+    pub(crate) fn matches_state(&self, state: &str) -> bool {
         self.state.as_ref().is_none_or(|regex| regex.is_match(state))
     }
 }
 
-/// Marks a truncated stack: its root is missing.
-pub const TRUNCATED: &str = "[truncated]";
+pub use crate::tree::TRUNCATED;
 /// Label for the thread of an event that has none.
 pub(crate) const NO_THREAD: &str = "[no thread]";
 /// Label for the process of a thread whose process is not recorded.
@@ -148,8 +149,7 @@ pub fn selected_names(model: &Model, options: &FoldOptions) -> Vec<String> {
         return options.events.clone();
     }
     let drawn = events(model, options).unwrap_or_default();
-    let mut names: Vec<String> =
-        drawn.iter().map(|event| alias_of(event).unwrap_or(event).to_owned()).collect();
+    let mut names: Vec<String> = drawn.iter().map(|event| alias(event).unwrap_or(event).to_owned()).collect();
     names.dedup();
     names
 }
@@ -240,6 +240,14 @@ impl Types {
         !self.names.is_empty() && self.names.iter().all(is_cpu) && !self.variants.contains(ASLEEP)
     }
 
+    /// Returns true if samples of this type and variant are selected.
+    pub fn includes(&self, event: &str, variant: Option<&str>) -> bool {
+        match variant {
+            Some(COVERED) => self.covered && self.names.contains(event),
+            variant => self.variants.contains(variant.unwrap_or(event)),
+        }
+    }
+
     /// Returns true if samples of [`COVERED`] must be excluded although others of the same type are
     /// selected.
     pub fn exclude_covered(&self) -> bool {
@@ -285,7 +293,10 @@ pub(crate) fn calls(model: &Model, stacks: impl Iterator<Item = Option<Id<Stack>
 
 /// Returns the types of the selected events, their total weight, and the unit of their values if it is
 /// the same for all.
-pub(crate) fn all_of(model: &Model, options: &FoldOptions) -> Option<(BTreeSet<Arc<str>>, Weight, Unit)> {
+pub(crate) fn selected_totals(
+    model: &Model,
+    options: &FoldOptions,
+) -> Option<(BTreeSet<Arc<str>>, Weight, Unit)> {
     let kinds = choose(model, options).ok()?;
     let mut all = Weight::default();
     let by_value = FoldOptions { measure: Measure::Total, ..options.clone() };
@@ -402,11 +413,40 @@ fn period(model: &Model, kind: &EventKind) -> Option<u64> {
 }
 
 fn scaled(model: &Model, options: &FoldOptions, key: &SampleKey, weight: Weight) -> u64 {
+    match options.measure {
+        Measure::Samples => weight.count,
+        Measure::Total => value(model, key, weight),
+    }
+}
+
+/// Returns true if samples with this key pass a filter, which is applied to the names used in folded text.
+pub(crate) fn passes(model: &Model, key: &SampleKey, filter: &Filter) -> bool {
+    let thread = key.thread.map(|thread| model.threads.get(thread));
+    let process = thread.and_then(|thread| thread.group.as_deref()).unwrap_or(UNKNOWN_PROCESS);
+    let name = thread.map_or_else(|| NO_THREAD.to_owned(), |thread| thread.label());
+    if !filter.matches_state(key.state.map_or("", |state| model.states.get(state)))
+        || !filter.matches_thread(&name, process)
+    {
+        return false;
+    }
+    if filter.include.is_empty() && filter.exclude.is_empty() {
+        return true;
+    }
+    let stack = key.stack.map(|stack| model.stacks.get(stack)).filter(|stack| !stack.frames.is_empty());
+    let Some(stack) = stack else { return filter.frames([NO_STACK].into_iter()) };
+    let options = FoldOptions::default();
+    let labels = stack.frames.iter().map(|&frame| label(model.frames.get(frame), &options).text);
+    let labels: Vec<Arc<str>> = labels.collect();
+    let cut = stack.truncated.then_some(TRUNCATED);
+    filter.frames(cut.into_iter().chain(labels.iter().map(|label| &**label)))
+}
+
+/// Returns the value of samples: what they state, or the time that they represent.
+pub(crate) fn value(model: &Model, key: &SampleKey, weight: Weight) -> u64 {
     let kind = model.kinds.get(key.kind);
-    match (options.measure, kind.unit) {
-        (Measure::Samples, _) => weight.count,
-        (Measure::Total, Unit::Samples) => weight.count.saturating_mul(period(model, kind).unwrap_or(1)),
-        (Measure::Total, _) => weight.value,
+    match kind.unit {
+        Unit::Samples => weight.count.saturating_mul(period(model, kind).unwrap_or(1)),
+        _ => weight.value,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Makes profiles from JFR recordings.
 //!
 //! ```text
-//! jfr_format::read ─► load ─► model ─► fold (select, label) ─► tree ─► render: HTML, SVG, folded text
+//! jfr_format::read ─► decode ─► load ─► model ─► fold (select, label) ─► tree ─► render: HTML, SVG, folded text
 //!        ├──────────► summary, print, metadata
 //!        └──────────► live: the items of a stream as they come ─► spans, off_cpu, slow, latency
 //! ```
@@ -12,11 +12,13 @@
 
 pub mod convert;
 pub mod cut;
+mod decode;
 pub mod difference;
 pub mod error;
 pub mod fold;
 pub mod folded;
 pub mod format;
+pub mod input_format;
 pub mod latency;
 pub mod live;
 pub mod load;

@@ -1,18 +1,16 @@
 //! Loads a recording into a model.
 //!
 //! Events are first added up by the keys of their thread, stack and state. The keys are resolved once per
-//! distinct combination, at the end of the chunk.
+//! distinct combination, at the end of the chunk. For a page, the same pass also collects the times of
+//! samples ([`Timeline`]).
 //!
 //! An unreadable event is a warning and does not end the reading.
 
-pub(crate) mod bound;
-pub(crate) mod constants;
-pub(crate) mod losses;
-pub(crate) mod names;
+mod bound;
 mod program;
 mod resolve;
-pub(crate) mod settings;
 mod sums;
+mod timeline;
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -25,14 +23,17 @@ use jfr_format::read::{
     Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Filter, Frame, Input, Item, Recording,
 };
 
+pub use crate::decode::is_sample;
+use crate::decode::settings::Settings;
+use crate::decode::{CALL, SETTING, StashedEvent, VARIED, losses};
 use crate::model::{
     ASLEEP, COVERED, CPU_TIME_SAMPLE, EXECUTION_SAMPLE, EventKind, Id, Model, SampleKey, Unit, is_asleep,
 };
 use crate::warnings::Warnings;
-use bound::Bound;
+use bound::{Bound, BoundSample};
 use resolve::Resolver;
-use settings::Settings;
 use sums::Sums;
+pub use timeline::{TimedSample, Timeline, Weights};
 
 /// Selects the events to load.
 #[derive(Clone, Debug, Default)]
@@ -94,11 +95,43 @@ pub fn load_recording(
     Ok(loader.finish())
 }
 
+/// Events of some types, for another consumer.
+#[derive(Debug, Default)]
+struct Stash {
+    /// Selects the types.
+    selects: Option<fn(&Class) -> bool>,
+    events: Vec<StashedEvent>,
+}
+
+impl Stash {
+    fn includes(&self, class: &Class) -> bool {
+        self.selects.is_some_and(|selects| selects(class))
+    }
+
+    fn add(&mut self, frame: &Frame<'_>) {
+        let Frame { type_id, offset, .. } = *frame;
+        self.events.push(StashedEvent { type_id, payload: frame.payload.into(), offset });
+    }
+}
+
+/// Samples of the types that a loader does not select, up to a limit for each type.
+#[derive(Debug)]
+struct Others {
+    loader: Loader,
+    /// Maximum number of samples of a type.
+    most_each: usize,
+}
+
 /// Builds a model from the items of a decoder.
 #[derive(Debug, Default)]
 pub struct Loader {
     options: LoadOptions,
+    /// Event types that are left out although `options` includes them.
+    excluded: Vec<String>,
     loaded: Loaded,
+    timeline: Option<Timeline>,
+    others: Option<Box<Others>>,
+    stash: Stash,
     /// Roles of event types in the current chunk, by type id.
     roles: Roles,
     resolver: Resolver,
@@ -116,6 +149,11 @@ enum Role {
     Loss,
     Program,
     Sample(Bound),
+    /// Events of another type that the stash or the loader of other types selects.
+    Other {
+        is_sample: bool,
+        is_stashed: bool,
+    },
 }
 
 /// Type ids below this are looked up by index.
@@ -145,7 +183,7 @@ impl Roles {
     }
 
     #[inline]
-    fn of(&mut self, type_id: u64) -> &mut Role {
+    fn get(&mut self, type_id: u64) -> &mut Role {
         if type_id >= DENSE_LIMIT {
             return self.sparse.entry(type_id).or_default();
         }
@@ -157,32 +195,8 @@ impl Roles {
     }
 }
 
-/// The event that states a setting.
-pub(crate) const SETTING: &str = "jdk.ActiveSetting";
-
-/// The type whose events have variants, and the field that names the variant.
-pub(crate) const VARIED: &str = "flightline.EventSample";
-pub(crate) const VARIANT: &str = "event";
-
-/// The type of calls. Its stacks begin with the caller, and a field names the called method. Those of
-/// async-profiler have no method in the field; their stacks begin with it.
-pub(crate) const CALL: &str = "jdk.MethodTrace";
-pub(crate) const CALLED: &str = "method";
-
-/// Fields with the class of the object that was allocated, waited for or thrown; the first one of a type
-/// is used.
-pub(crate) const CLASS_FIELDS: [&str; 4] = ["objectClass", "monitorClass", "parkedClass", "thrownClass"];
-
-/// Types with a stack trace whose events describe the recorder or a request.
-const NO_SAMPLES: [&str; 3] = [SETTING, "jdk.ActiveRecording", "datadog.Endpoint"];
-
-/// Returns true if events of a type are samples.
-pub fn is_sample(class: &Class) -> bool {
-    class.field_index("stackTrace").is_some() && !NO_SAMPLES.contains(&&*class.name)
-}
-
 impl LoadOptions {
-    fn wants_type(&self, class: &Class) -> bool {
+    fn includes_type(&self, class: &Class) -> bool {
         let named = || self.events.is_empty() || self.events.iter().any(|name| *name == *class.name);
         is_sample(class) && named()
     }
@@ -194,17 +208,17 @@ impl LoadOptions {
             SETTING if class.fields.iter().any(|field| field.pooled) => Filter::Constants,
             SETTING => Filter::Plain,
             name if losses::knows(name) || program::knows(name) => Filter::Plain,
-            _ if options.wants_type(class) => Filter::Constants,
+            _ if options.includes_type(class) => Filter::Constants,
             _ => Filter::Skip,
         }
     }
 
-    fn is_timed(&self) -> bool {
+    fn is_ranged(&self) -> bool {
         self.from_nanos.is_some() || self.to_nanos.is_some()
     }
 
     /// Returns true if an event with this start lies within the requested time.
-    fn wants(&self, model: &Model, chunk: &Chunk, start_ticks: i64) -> bool {
+    fn includes_time(&self, model: &Model, chunk: &Chunk, start_ticks: i64) -> bool {
         let Some(origin) = model.start_nanos else { return true };
         let since = chunk.epoch_nanos(start_ticks).saturating_sub(origin);
         self.from_nanos.is_none_or(|from| since >= from) && self.to_nanos.is_none_or(|to| since <= to)
@@ -223,6 +237,53 @@ impl Loader {
         let mut loader = Self::new(options);
         loader.loaded.model.start_nanos = Some(0);
         loader
+    }
+
+    /// Also collects the times of the samples. The timeline begins at `origin`, in ns since 1970, and has at
+    /// most `most` samples.
+    pub fn with_timeline(mut self, origin: i64, most: usize) -> Self {
+        self.timeline = Some(Timeline::new(origin, most));
+        self
+    }
+
+    /// Also loads samples of the types that the options do not select, into a second model with its own
+    /// timeline. A type with more than `most_each` samples is left out.
+    pub fn with_others(mut self, origin: i64, most_each: usize) -> Self {
+        let options = LoadOptions { events: Vec::new(), ..self.options.clone() };
+        let mut loader = Self::new(options).with_timeline(origin, usize::MAX >> 1);
+        loader.excluded.clone_from(&self.options.events);
+        loader.loaded.model.start_nanos = self.loaded.model.start_nanos;
+        self.others = Some(Box::new(Others { loader, most_each }));
+        self
+    }
+
+    /// Also stores the events of types for which `selects` returns true, until the end of their chunk.
+    pub(crate) fn with_stash(mut self, selects: fn(&Class) -> bool) -> Self {
+        self.stash.selects = Some(selects);
+        self
+    }
+
+    /// Returns the stored events of the chunk.
+    pub(crate) fn take_stash(&mut self) -> Vec<StashedEvent> {
+        std::mem::take(&mut self.stash.events)
+    }
+
+    /// Returns the filter for [`Decoder::set_filter`].
+    pub(crate) fn event_filter(&self) -> impl Fn(&Class) -> Filter + Send + use<> {
+        let options = LoadOptions {
+            events: if self.others.is_some() { Vec::new() } else { self.options.events.clone() },
+            ..LoadOptions::default()
+        };
+        let (filter, stashed) = (options.event_filter(), self.stash.selects);
+        move |class| match filter(class) {
+            Filter::Skip if stashed.is_some_and(|selects| selects(class)) => Filter::Constants,
+            selected => selected,
+        }
+    }
+
+    /// Returns true if the timeline has too many samples.
+    pub(crate) fn has_full_timeline(&self) -> bool {
+        self.timeline.as_ref().is_some_and(Timeline::is_full)
     }
 
     /// Processes an item.
@@ -261,7 +322,7 @@ impl Loader {
         progress: impl Fn(u64) + Sync,
     ) -> Result<(), Error> {
         // Times count from the first chunk, which is unknown to a thread that starts in the middle.
-        let jobs = if self.options.is_timed() { 1 } else { jobs };
+        let jobs = if self.options.is_ranged() { 1 } else { jobs };
         let origin = self.loaded.model.start_nanos;
         let done = AtomicU64::new(0);
         let part = |decoder: &mut Decoder| {
@@ -316,6 +377,23 @@ impl Loader {
         self.loaded
     }
 
+    /// Returns the result with the timeline, and the samples of other types.
+    pub(crate) fn finish_timed(self) -> (Loaded, Option<Timeline>, Option<(Model, Timeline)>) {
+        let Self { loaded, timeline, others, .. } = self;
+        let others = others.and_then(|others| {
+            let Loader { loaded: Loaded { model: other, .. }, timeline, .. } = others.loader;
+            let model = Model {
+                periods: loaded.model.periods.clone(),
+                losses: loaded.model.losses.clone(),
+                jvms: loaded.model.jvms.clone(),
+                hosts: loaded.model.hosts.clone(),
+                ..other
+            };
+            Some((model, timeline?))
+        });
+        (loaded, timeline, others)
+    }
+
     fn chunk(&mut self, chunk: &Chunk) {
         self.loaded.model.chunks += 1;
         let header = &chunk.header;
@@ -331,29 +409,41 @@ impl Loader {
             self.loaded.model.widen(range);
         }
         self.roles.clear();
+        if let Some(others) = &mut self.others {
+            others.loader.chunk(chunk);
+        }
     }
 
     fn batch(&mut self, batch: &Batch<'_>) {
         let mut frames = batch.frames();
         while let Some(frame) = frames.next() {
-            match self.roles.of(frame.type_id) {
+            match self.roles.get(frame.type_id) {
                 Role::Ignored => {}
                 Role::Sample(bound) => {
                     let bytes = bound.likeness(&frame);
                     if !bytes.is_some_and(|bytes| bound.repeats.count(bytes)) {
                         match bound.read(&self.options, &self.loaded.model, batch, &frame) {
-                            Ok(Some((key, weight))) => match bytes {
-                                Some(bytes) => bound.repeats.insert(bytes, key),
-                                None => self.sums.add(key, weight),
+                            Ok(Some(sample)) => match bytes {
+                                Some(bytes) => bound.repeats.insert(bytes, sample.key),
+                                None => {
+                                    let timeline = self.timeline.as_mut().zip(bound.timeline);
+                                    add(&mut self.sums, timeline, batch.chunk(), &sample);
+                                }
                             },
                             Ok(None) => {}
                             Err(error) => self.loaded.warnings.push(error),
                         }
+                        if bound.is_stashed {
+                            self.stash.add(&frame);
+                        }
                     }
-                    if bound.plain {
+                    if bound.is_plain() {
                         // Consecutive events often have the same type.
                         frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
                     }
+                }
+                &mut Role::Other { is_sample, is_stashed } => {
+                    self.other(batch, &frame, is_sample, is_stashed)
                 }
                 Role::Setting | Role::Loss | Role::Program | Role::Unseen => self.uncommon(batch, &frame),
             }
@@ -363,12 +453,12 @@ impl Loader {
     /// Handles the first event of a type, settings, losses and programs.
     #[cold]
     fn uncommon(&mut self, batch: &Batch<'_>, frame: &Frame<'_>) {
-        if let Role::Unseen = self.roles.of(frame.type_id) {
+        if let Role::Unseen = self.roles.get(frame.type_id) {
             let class = batch.event(frame).map(|event| event.class());
-            *self.roles.of(frame.type_id) =
+            *self.roles.get(frame.type_id) =
                 class.map_or(Role::Ignored, |class| self.role(batch.chunk(), class));
         }
-        match self.roles.of(frame.type_id) {
+        match self.roles.get(frame.type_id) {
             Role::Setting => {
                 if let Some(event) = batch.event(frame) {
                     self.settings.take(&event, frame.type_id);
@@ -384,20 +474,47 @@ impl Loader {
                     program::take(&mut self.loaded.model, &event);
                 }
             }
-            Role::Sample(bound) => match bound.read(&self.options, &self.loaded.model, batch, frame) {
-                Ok(Some((key, weight))) => self.sums.add(key, weight),
-                Ok(None) => {}
-                Err(error) => self.loaded.warnings.push(error),
-            },
+            Role::Sample(_) => self.sample(batch, frame),
+            &mut Role::Other { is_sample, is_stashed } => self.other(batch, frame, is_sample, is_stashed),
             Role::Ignored | Role::Unseen => {}
+        }
+    }
+
+    /// Handles a sample without comparing its bytes.
+    fn sample(&mut self, batch: &Batch<'_>, frame: &Frame<'_>) {
+        let Role::Sample(bound) = self.roles.get(frame.type_id) else { return };
+        match bound.read(&self.options, &self.loaded.model, batch, frame) {
+            Ok(Some(sample)) => {
+                let timeline = self.timeline.as_mut().zip(bound.timeline);
+                add(&mut self.sums, timeline, batch.chunk(), &sample);
+            }
+            Ok(None) => {}
+            Err(error) => self.loaded.warnings.push(error),
+        }
+        if bound.is_stashed {
+            self.stash.add(frame);
+        }
+    }
+
+    /// Handles an event of a type that the stash or the loader of other types selects.
+    fn other(&mut self, batch: &Batch<'_>, frame: &Frame<'_>, is_sample: bool, is_stashed: bool) {
+        if is_stashed {
+            self.stash.add(frame);
+        }
+        if let Some(others) = self.others.as_mut().filter(|_| is_sample) {
+            others.event(batch, frame);
         }
     }
 
     fn loss(&mut self, chunk: &Chunk, event: &EventRef<'_>) {
         let start = event.field("startTime").ok().flatten().and_then(|time| time.as_i64());
-        if start.is_none_or(|start| self.options.wants(&self.loaded.model, chunk, start)) {
+        if start.is_none_or(|start| self.options.includes_time(&self.loaded.model, chunk, start)) {
             losses::take(&mut self.loaded.model.losses, event);
         }
+    }
+
+    fn includes_type(&self, class: &Class) -> bool {
+        self.options.includes_type(class) && !self.excluded.iter().any(|name| **name == *class.name)
     }
 
     fn role(&mut self, chunk: &Chunk, class: &Class) -> Role {
@@ -410,10 +527,19 @@ impl Loader {
         if program::knows(&class.name) {
             return Role::Program;
         }
-        if !self.options.wants_type(class) {
-            return Role::Ignored;
+        if !self.includes_type(class) {
+            let is_sample = self.others.as_ref().is_some_and(|others| others.loader.includes_type(class));
+            let is_stashed = self.stash.includes(class);
+            return if is_sample || is_stashed {
+                Role::Other { is_sample, is_stashed }
+            } else {
+                Role::Ignored
+            };
         }
-        Role::Sample(Bound::new(chunk, class, self.options.is_timed(), &mut self.loaded.model.kinds))
+        let timeline = self.timeline.as_mut().map(|timeline| timeline.event_type(&class.name));
+        let is_stashed = self.stash.includes(class);
+        let kinds = &mut self.loaded.model.kinds;
+        Role::Sample(Bound::new(chunk, class, &self.options, (timeline, is_stashed), kinds))
     }
 
     /// Counts samples of types that were not requested.
@@ -423,7 +549,7 @@ impl Loader {
         }
         for (type_id, count) in end.counts.iter() {
             let class = end.chunk.types.by_id(type_id).filter(|class| is_sample(class));
-            if let Some(class) = class.filter(|class| !self.options.wants_type(class)) {
+            if let Some(class) = class.filter(|class| !self.options.includes_type(class)) {
                 let passed_over = &mut self.loaded.model.passed_over;
                 *passed_over.entry(class.name.to_string()).or_default() += count.events;
             }
@@ -431,16 +557,25 @@ impl Loader {
     }
 
     fn resolve(&mut self, chunk: &Chunk) {
+        let periods = self.settings.finish(chunk);
+        self.resolve_samples(chunk, &periods);
+        if let Some(others) = &mut self.others {
+            others.loader.resolve_samples(chunk, &periods);
+        }
+        self.stash.events.clear();
+    }
+
+    fn resolve_samples(&mut self, chunk: &Chunk, periods: &[(Arc<str>, u64)]) {
         let Loaded { model, warnings } = &mut self.loaded;
         self.resolver.begin(chunk);
-        let periods = self.settings.finish(chunk);
-        for (name, period) in &periods {
+        for (name, period) in periods {
             model.periods.entry(name.clone()).or_insert(*period);
         }
         let mut kinds: HashMap<(Id<EventKind>, u64), Id<EventKind>> = HashMap::new();
         let is_exact = |kind: Id<EventKind>| &*model.kinds.get(kind).name == CPU_TIME_SAMPLE;
         let has_exact = self.sums.kinds().any(is_exact);
         let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
+        let mut keys = Vec::new();
         for (raw, weight) in self.sums.drain().chain(repeats) {
             let (variant, called, class) = match &*model.kinds.get(raw.kind).name {
                 CALL => (u64::MAX, raw.detail, 0),
@@ -451,7 +586,7 @@ impl Loader {
             let kind = match kinds.get(&(raw.kind, variant)) {
                 Some(&kind) => kind,
                 None => {
-                    let kind = timed(model, raw.kind, &periods);
+                    let kind = timed(model, raw.kind, periods);
                     let kind = match self.resolver.variant(chunk, variant, warnings) {
                         Some(variant) => {
                             let of = model.kinds.get(kind).clone();
@@ -474,6 +609,45 @@ impl Loader {
                 class: self.resolver.class(chunk, model, class, warnings),
             };
             model.samples.entry(key).or_default().add(weight);
+            if self.timeline.is_some() {
+                keys.push(key);
+            }
+        }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.resolve(&keys);
+        }
+    }
+}
+
+/// Adds a sample to the sums, and to the timeline if there is one and the type has times.
+#[inline(always)]
+fn add(sums: &mut Sums, timeline: Option<(&mut Timeline, usize)>, chunk: &Chunk, sample: &BoundSample) {
+    let position = sums.add(sample.key, sample.weight);
+    if let Some((timeline, number)) = timeline {
+        timeline.add(number, chunk.epoch_nanos(sample.start), position, sample.weight, sample.duration);
+    }
+}
+
+impl Others {
+    fn event(&mut self, batch: &Batch<'_>, frame: &Frame<'_>) {
+        let loader = &mut self.loader;
+        match loader.roles.get(frame.type_id) {
+            Role::Unseen => loader.uncommon(batch, frame),
+            Role::Sample(bound) => {
+                let number = bound.timeline;
+                loader.sample(batch, frame);
+                let is_above = loader
+                    .timeline
+                    .as_mut()
+                    .zip(number)
+                    .is_some_and(|(timeline, number)| timeline.drop_above(number, self.most_each));
+                if is_above {
+                    let class = batch.chunk().types.by_id(frame.type_id);
+                    loader.excluded.extend(class.map(|class| class.name.to_string()));
+                    *loader.roles.get(frame.type_id) = Role::Ignored;
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -1,14 +1,18 @@
 //! Makes the page of a flame graph from recordings. Shared by the command line and the profiling service.
 
+mod loader;
+
+pub use loader::{PageLoader, PageTimes, beginning};
+
 use std::collections::{BTreeSet, HashMap};
 
 use crate::convert::Track;
+use crate::decode::VARIED;
 use crate::error::Error;
 use crate::fold::{self, FoldOptions, Measure, Types};
 use crate::format::amount;
 use crate::format::time;
-use crate::live;
-use crate::load::{LoadOptions, VARIED};
+use crate::load::LoadOptions;
 use crate::missing::{self, Missing};
 use crate::model::{ASLEEP, EXECUTION_SAMPLE, Jvm, Model, SampleKey, Unit};
 use crate::render::html::Event;
@@ -119,7 +123,22 @@ pub struct Drawn {
     /// Kinds and origins of its Java code.
     pub java: Java,
     /// The event types that it includes.
+    pub types: DrawnTypes,
+}
+
+/// The event types that an event of a page includes.
+#[derive(Clone, Debug, Default)]
+pub struct DrawnTypes {
+    /// The types.
     pub types: Types,
+    /// True if their samples are in the model of the types that were not selected ([`PageTimes::others`]).
+    pub is_other: bool,
+}
+
+impl From<Types> for DrawnTypes {
+    fn from(types: Types) -> Self {
+        Self { types, is_other: false }
+    }
 }
 
 /// Returns kinds and origins of Java code for a flame graph. The application consists of the packages of
@@ -127,7 +146,7 @@ pub struct Drawn {
 pub fn java(model: &Model, options: &FoldOptions, reshape: &Reshape) -> Java {
     let kinds = match reshape.boxes {
         Boxes::Functions => {
-            fold::java_kinds(model, options, |text| reshape.names.of(text)).unwrap_or_default()
+            fold::java_kinds(model, options, |text| reshape.names.apply(text)).unwrap_or_default()
         }
         Boxes::Modules | Boxes::Packages => HashMap::new(),
     };
@@ -163,12 +182,12 @@ pub fn event(
     let other = otherwise(model, &options, reshape, &tree);
     let types = fold::types(model, &options).ok()?;
     let measures: Vec<Tree> = [tree].into_iter().chain(other).collect();
-    let missing = missing::of(model, &options);
+    let missing = missing::selected_losses(model, &options);
     let shown: Vec<&Tree> = measures.iter().collect();
     let subtitle = headline(model, &options, &shown, missing.as_ref(), None, others);
     let java = java(model, &options, reshape);
     let event = Event { name: name.to_owned(), subtitle: Some(subtitle), measures, latency: None };
-    Some(Drawn { event, java, types })
+    Some(Drawn { event, java, types: types.into() })
 }
 
 /// Expands `name` to the names of events: to the variants if it is the type whose events have variants.
@@ -183,13 +202,6 @@ pub fn variants(model: &Model, name: &str) -> Vec<String> {
     names.dedup();
     names.truncate(MOST_EVENTS);
     names
-}
-
-/// Returns the options of a stream that delivers the times of these types.
-pub fn timed(drawn: &[Types]) -> live::Options {
-    let samples = drawn.iter().flat_map(|types| types.names.iter().cloned()).collect();
-    let periods = drawn.iter().flat_map(|types| types.periods.clone()).collect();
-    live::Options { samples, others: false, lasting: true, periods, ..Default::default() }
 }
 
 /// Returns the times of samples, if the samples add up to the trees. `events` has the trees of each event

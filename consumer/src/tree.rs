@@ -9,6 +9,9 @@ use jfr_format::pool::KeyHash;
 use crate::format;
 use crate::model::FrameKind;
 
+/// Marks a truncated stack: its root is missing.
+pub const TRUNCATED: &str = "[truncated]";
+
 /// The label of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {

@@ -9,14 +9,14 @@ use jfr_format::read::{Binding, Chunk, Frame};
 use super::cache::Cache;
 use super::feed::State;
 use super::item::{ChunkStart, Event, Item, Kind, Loss, Sample, Time, Weight};
-use super::plan::{COUNT, DETAIL, DURATION, SLOTS, SPAN, STACK, START, STATE, SamplePlan, THREAD, VALUE};
-use super::segments::Told;
+use super::plan::SamplePlan;
+use super::segments::SegmentEvent;
 use super::value::{Owner, Value, field};
-use crate::load::SETTING;
-use crate::load::bound::scaled;
-use crate::load::losses::{Cause, LossPlan};
+use crate::decode::SETTING;
+use crate::decode::losses::{Cause, LossPlan};
+use crate::decode::schema::{Detail, RawSample, values};
 use crate::model::{Unit, is_asleep};
-use crate::spans::{SpanContext, told};
+use crate::spans::{SpanContext, span_events};
 
 type Made = Result<Option<Item>, Error>;
 
@@ -31,13 +31,6 @@ pub(super) fn chunk_start(state: &State, chunk: &Chunk, index: u32) -> Item {
 
 fn event<'a>(chunk: &'a Chunk, frame: &'a Frame<'_>) -> Option<EventRef<'a>> {
     chunk.event(frame.type_id, frame.payload, frame.offset)
-}
-
-fn values<const N: usize>(chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Result<[u64; N], Error> {
-    binding.values_in(chunk, frame).map_err(|fault| {
-        let name = chunk.types.by_id(frame.type_id).map_or("", |class| &*class.name);
-        Error::from_fault(fault, frame.offset, chunk.index, format!("an event {name}"))
-    })
 }
 
 pub(super) fn setting(state: &mut State, chunk: &Chunk, frame: &Frame<'_>) {
@@ -100,7 +93,7 @@ pub(super) fn span_context(
     };
     let Some(Read::Struct(fields)) = found else { return Ok(cache.missing(key)) };
     let fields = Owner::new(cache, chunk).fields(&fields, |_| false)?;
-    let Some(context) = told::context(&fields).map(Arc::new) else { return Ok(None) };
+    let Some(context) = span_events::context(&fields).map(Arc::new) else { return Ok(None) };
     cache.contexts.insert(key, context.clone());
     Ok(Some(context))
 }
@@ -120,7 +113,8 @@ pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindi
         }
         _ => {}
     });
-    let told = Told { time, sequence, start, size, crc32, events, at, end: at + u64::from(frame.size) };
+    let told =
+        SegmentEvent { time, sequence, start, size, crc32, events, at, end: at + u64::from(frame.size) };
     state.segments.segment(&told, &mut state.stats);
     Ok(None)
 }
@@ -134,56 +128,49 @@ fn timed(samples: u64, period: Option<u64>) -> Weight {
 }
 
 pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &SamplePlan) -> Made {
-    let values: [u64; SLOTS] = values(chunk, frame, &plan.binding)?;
-    let has = |slot| plan.binding.is_bound(slot);
+    let schema = &plan.schema;
+    let raw = schema.decode(chunk, frame)?;
+    let RawSample { start, samples, value, duration: duration_nanos, .. } = raw;
     let (mut labels, mut fields) = (None, Box::default());
-    let duration = if has(DURATION) { values[DURATION] } else { values[VALUE] };
-    let duration_nanos = plan.duration.map(|scale| scale.of(chunk, duration as i64));
     let plain = plan.only_lasts && duration_nanos.is_some_and(|nanos| nanos < state.shortest);
     if plan.others
         && !plain
         && let Some(event) = event(chunk, frame)
     {
-        let skip = |name: &str| plan.names.contains(&name);
+        let skip = |name: &str| !schema.is_other_field(name);
         let all = Owner::new(&mut state.cache, chunk).fields(&event.fields(), skip)?;
         let (found, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|(name, _)| **name == *"labels");
         labels = found.into_iter().next().map(|(_, value)| value).filter(|value| *value != Value::Null);
         fields = rest.into();
     }
-    let called = if plan.calls { values[DETAIL] } else { 0 };
-    let span = told::own_context(values[SPAN], &fields).map(Arc::new);
+    let called = if schema.detail == Detail::CalledMethod { raw.detail } else { 0 };
+    let span = span_events::own_context(raw.span, &fields).map(Arc::new);
     let cache = &mut state.cache;
-    let time = state.clock.tick(chunk, values[START] as i64);
-    let samples = if has(COUNT) && !plan.is_factor { values[COUNT] } else { 1 };
+    let time = state.clock.tick(chunk, start);
     let period = state.settings.period(&plan.event).or_else(|| state.periods.get(&plan.event).copied());
-    let weight = match (has(VALUE), period) {
-        (true, _) => {
-            let value = plan.scale.of(chunk, values[VALUE] as i64);
-            let value = if plan.is_factor { scaled(value, values[COUNT]) } else { value };
-            Weight { samples, value, unit: plan.unit }
-        }
-        (false, Some(period)) => {
-            Weight { samples, value: period.saturating_mul(samples), unit: Unit::Nanoseconds }
-        }
-        (false, None) => Weight { samples, value: samples, unit: Unit::Samples },
+    let weight = match schema.has_value() {
+        true => Weight { samples, value, unit: schema.unit },
+        false => timed(samples, period),
     };
-    let thread_state = if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") };
+    let thread_state =
+        if schema.has_state() { cache.state(chunk, raw.state) } else { own_text(&fields, "state") };
     let asleep = is_asleep(&plan.event, thread_state.as_deref());
     if plan.awake_only && asleep || plan.wall_only && thread_state.as_deref() == Some("STATE_DEFAULT") {
         return Ok(None);
     }
+    let has_variant = schema.detail == Detail::Variant;
     Ok(Some(Item::Sample(Box::new(Sample {
         event: plan.event.clone(),
         kind: if asleep || plan.wall_only { Kind::Wall } else { plan.kind },
-        variant: if plan.varied { cache.variant(chunk, values[DETAIL])? } else { None },
+        variant: if has_variant { cache.variant(chunk, raw.detail)? } else { None },
         time,
         duration_nanos,
-        thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
-        process_title: if has(THREAD) { cache.title(values[THREAD]) } else { None },
-        stack: if has(STACK) { cache.stack_of_call(chunk, values[STACK], called)? } else { None },
+        thread: if schema.has_thread() { cache.thread(chunk, raw.thread)? } else { None },
+        process_title: if schema.has_thread() { cache.title(raw.thread) } else { None },
+        stack: if schema.has_stack() { cache.call_stack(chunk, raw.stack, called)? } else { None },
         state: thread_state,
         weight,
-        span_id: Some(values[SPAN]).filter(|&id| id != 0),
+        span_id: Some(raw.span).filter(|&id| id != 0),
         span,
         labels,
         fields,
@@ -193,7 +180,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
 }
 
 /// Returns a field with text in the event itself rather than in a pool.
-fn text_of(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
+fn own_text(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
     match field(fields, name) {
         Some(Value::Text(text)) => Some(text.clone()),
         _ => None,

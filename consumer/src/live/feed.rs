@@ -16,10 +16,10 @@ use jfr_format::read::{Chunk, ChunkEnd, Decoder, Delivery, Frame, Item as Read, 
 use super::cache::Cache;
 use super::clock::Clock;
 use super::item::{Item, Warning};
-use super::plan::{Plan, Plans, Wanted};
+use super::plan::{ItemFilter, Plan, Plans};
 use super::segments::Segments;
 use super::{Options, Stats, events};
-use crate::load::settings::Settings;
+use crate::decode::settings::Settings;
 
 /// Items decoded ahead; the rest stays encoded in the stream.
 const AHEAD: usize = 256;
@@ -56,7 +56,7 @@ pub struct Feed {
 /// State that is independent of the decoder.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ItemFilter,
     /// Offset in the stream at which the decoder started.
     pub(super) base: u64,
     runs: VecDeque<Run>,
@@ -84,26 +84,10 @@ impl Feed {
     /// Creates a decoder without input.
     pub fn new(options: Options) -> Self {
         let Options { samples, others, lasting, periods, memory } = options;
-        let wanted = Wanted { no_others: !others, lasting, ..Wanted::from_names(&samples) };
+        let wanted = ItemFilter { no_others: !others, lasting, ..ItemFilter::from_names(&samples) };
         Self {
             decoder: Decoder::new(Delivery::Streaming),
-            state: State {
-                wanted,
-                base: 0,
-                runs: VecDeque::new(),
-                segments: Segments::default(),
-                plans: Plans::default(),
-                cache: Cache::default(),
-                settings: Settings::default(),
-                settings_before: Settings::default(),
-                periods,
-                clock: Clock::default(),
-                stats: Stats::default(),
-                shortest: 0,
-                passed: 0,
-                constants: 0,
-                chunks: 0,
-            },
+            state: State::new(wanted, periods),
             received: 0,
             memory,
         }
@@ -194,6 +178,26 @@ impl Feed {
 }
 
 impl State {
+    pub(super) fn new(wanted: ItemFilter, periods: BTreeMap<Arc<str>, u64>) -> Self {
+        Self {
+            wanted,
+            base: 0,
+            runs: VecDeque::new(),
+            segments: Segments::default(),
+            plans: Plans::default(),
+            cache: Cache::default(),
+            settings: Settings::default(),
+            settings_before: Settings::default(),
+            periods,
+            clock: Clock::default(),
+            stats: Stats::default(),
+            shortest: 0,
+            passed: 0,
+            constants: 0,
+            chunks: 0,
+        }
+    }
+
     /// Processes an item of the decoder.
     fn take(&mut self, item: Read<'_>) {
         match item {
@@ -259,7 +263,7 @@ impl State {
         }
         self.stats.events += 1;
         self.segments.count();
-        let item = match plans.of(chunk, frame.type_id, &self.wanted) {
+        let item = match plans.get(chunk, frame.type_id, &self.wanted) {
             Plan::Ignored => Ok(None),
             Plan::Setting => {
                 events::setting(self, chunk, frame);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::decode::CLASS_FIELDS;
 use crate::fold::{self, Types};
-use crate::load::CLASS_FIELDS;
-use crate::model::{self, ASLEEP, COVERED, FrameKind, Thread, Unit, is_asleep};
+use crate::model::{self, ASLEEP, FrameKind, Thread, Unit, is_asleep};
 use crate::print::class_name;
 use crate::spans::SpanContext;
 
@@ -81,8 +81,8 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the kind of an event type.
-    pub(crate) fn of(event: &str) -> Self {
-        match fold::alias_of(event) {
+    pub(crate) fn from_event(event: &str) -> Self {
+        match fold::alias(event) {
             Some("cpu") => Self::Cpu,
             Some("wall") => Self::Wall,
             Some("alloc" | "nativemem") => Self::Allocation,
@@ -91,7 +91,7 @@ impl Kind {
             Some("io") => Self::Io,
             Some("trace") => Self::Trace,
             Some("exception" | "throw") => Self::Exception,
-            _ if event == crate::load::VARIED => Self::PerfEvent,
+            _ if event == crate::decode::VARIED => Self::PerfEvent,
             _ => Self::Other,
         }
     }
@@ -170,15 +170,11 @@ impl Sample {
         value::field(&self.fields, name)
     }
 
-    /// Returns true if the sample is of one of `types`. A sample of [`COVERED`] has this variant after
+    /// Returns true if the sample is of one of `types`. A sample of [`COVERED`](model::COVERED) has this variant after
     /// [`Covering::mark`](super::Covering::mark).
     pub fn matches(&self, types: &Types) -> bool {
-        match self.variant.as_deref() {
-            Some(COVERED) => types.covered && types.names.contains(&*self.event),
-            Some(variant) => types.variants.contains(variant),
-            None if is_asleep(&self.event, self.state.as_deref()) => types.variants.contains(ASLEEP),
-            None => types.variants.contains(&*self.event),
-        }
+        let is_asleep = self.variant.is_none() && is_asleep(&self.event, self.state.as_deref());
+        types.includes(&self.event, if is_asleep { Some(ASLEEP) } else { self.variant.as_deref() })
     }
 
     /// Returns the class of the object that was allocated, waited for or thrown, as in source (`byte[]`).
@@ -234,7 +230,7 @@ pub struct Frame {
 
 impl Frame {
     /// Converts it to the frame type of models.
-    pub(crate) fn of_model(&self) -> model::Frame {
+    pub(crate) fn to_model(&self) -> model::Frame {
         let class = if self.kind.in_library() { &self.module } else { &self.class };
         model::Frame {
             function: self.function.clone(),

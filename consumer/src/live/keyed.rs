@@ -20,12 +20,11 @@ use super::cache::Cache;
 use super::clock::Clock;
 use super::events::{lost, span_context};
 use super::item::{Frame, Loss, Time};
-use super::plan::{
-    COUNT, DETAIL, DURATION, Plan, SLOTS, STACK, START, STATE, SamplePlan, THREAD, VALUE, Wanted,
-};
-use crate::load::constants::RawFrame;
-use crate::load::losses::LossPlan;
-use crate::load::settings::Settings;
+use super::plan::{ItemFilter, Plan, SamplePlan};
+use crate::decode::losses::LossPlan;
+use crate::decode::resolver::RawFrame;
+use crate::decode::schema::{Detail, values};
+use crate::decode::settings::Settings;
 use crate::model::{Thread, Unit};
 use crate::spans::SpanContext;
 
@@ -118,7 +117,7 @@ pub struct Keyed {
 /// Reads consecutive chunks of one recorder.
 #[derive(Debug, Default)]
 pub struct Reader {
-    wanted: Wanted,
+    wanted: ItemFilter,
     clock: Clock,
     /// Sampling periods of the chunk before, if it is of the same recorder.
     before: Vec<(Arc<str>, u64)>,
@@ -198,7 +197,7 @@ impl Keys {
 
 /// State while a chunk is read.
 #[derive(Debug, Default)]
-struct Taken {
+struct ChunkSamples {
     plans: HashMap<u64, (Role, u32), KeyHash>,
     keyed: Keyed,
     threads: Keys,
@@ -229,7 +228,7 @@ impl Reader {
     /// Creates a reader for samples of these types, given by name or as `cpu`, `wall`, …; of all types if
     /// empty.
     pub fn new(samples: &[String]) -> Self {
-        let wanted = Wanted { no_others: true, ..Wanted::from_names(samples) };
+        let wanted = ItemFilter { no_others: true, ..ItemFilter::from_names(samples) };
         Self { wanted, ..Self::default() }
     }
 
@@ -242,7 +241,7 @@ impl Reader {
         let mut decoder = Decoder::new(Delivery::KeysOnly);
         let wanted = self.wanted.clone();
         decoder.set_filter(move |class| event_filter(class, &wanted));
-        let mut taken = Taken::default();
+        let mut taken = ChunkSamples::default();
         // A sample with its context takes some thirty bytes.
         taken.keyed.rows.reserve(bytes.len() / 32);
         let mut ended = None;
@@ -273,16 +272,16 @@ impl Reader {
     }
 }
 
-fn event_filter(class: &Class, wanted: &Wanted) -> Filter {
+fn event_filter(class: &Class, wanted: &ItemFilter) -> Filter {
     match &*class.name {
-        crate::load::SETTING if class.fields.iter().all(|field| !field.pooled) => Filter::Plain,
+        crate::decode::SETTING if class.fields.iter().all(|field| !field.pooled) => Filter::Plain,
         _ if Plan::is_none(class, wanted) => Filter::Skip,
         _ => Filter::Constants,
     }
 }
 
-impl Taken {
-    fn events(&mut self, batch: &Batch<'_>, wanted: &Wanted) -> Result<(), Error> {
+impl ChunkSamples {
+    fn events(&mut self, batch: &Batch<'_>, wanted: &ItemFilter) -> Result<(), Error> {
         let chunk = batch.chunk();
         let mut plans = std::mem::take(&mut self.plans);
         for frame in batch.frames() {
@@ -311,9 +310,9 @@ impl Taken {
     }
 
     #[cold]
-    fn role(&mut self, chunk: &Chunk, type_id: u64, wanted: &Wanted) -> (Role, u32) {
+    fn role(&mut self, chunk: &Chunk, type_id: u64, wanted: &ItemFilter) -> (Role, u32) {
         let Some(class) = chunk.types.by_id(type_id) else { return (Role::Ignored, NONE) };
-        match Plan::of(chunk, class, wanted) {
+        match Plan::new(chunk, class, wanted) {
             Plan::Setting => (Role::Setting, NONE),
             Plan::Loss(plan) => (Role::Loss(plan), NONE),
             Plan::Context(binding) => {
@@ -323,11 +322,12 @@ impl Taken {
             Plan::Sample(plan) => {
                 // The sample has its own span, or its state as text, in fields of its own.
                 let own = |name| class.field_index(name).is_some();
-                self.odd |= own("spanId") || own("state") && !plan.binding.is_bound(STATE) || plan.is_factor;
+                let schema = &plan.schema;
+                self.odd |= own("spanId") || own("state") && !schema.has_state() || schema.is_factor;
                 // Selecting by state requires the names of states.
                 self.odd |= plan.awake_only || plan.wall_only;
-                let unit = if plan.binding.is_bound(VALUE) { plan.unit } else { Unit::Samples };
-                let lasts = plan.duration.is_some();
+                let unit = if schema.has_value() { schema.unit } else { Unit::Samples };
+                let lasts = schema.has_duration();
                 self.keyed.kinds.push(KindOf { event: plan.event.clone(), unit, lasts, period: None });
                 (Role::Sample(plan), self.keyed.kinds.len() as u32 - 1)
             }
@@ -347,30 +347,28 @@ impl Taken {
         plan: &SamplePlan,
         kind: u32,
     ) -> Result<(), Error> {
-        let values: [u64; SLOTS] = values(chunk, frame, &plan.binding)?;
-        let has = |slot| plan.binding.is_bound(slot);
+        let schema = &plan.schema;
+        let raw = schema.decode(chunk, frame)?;
         // The called method belongs to the stack.
-        self.odd |= plan.calls && values[DETAIL] != 0;
-        let duration = if has(DURATION) { values[DURATION] } else { values[VALUE] };
-        let number = |keys: &mut Keys, slot| if has(slot) { keys.number(values[slot]) } else { NONE };
-        let epoch_nanos = chunk.epoch_nanos(values[START] as i64);
-        let thread = number(&mut self.threads, THREAD);
+        self.odd |= schema.detail == Detail::CalledMethod && raw.detail != 0;
+        let number = |keys: &mut Keys, has: bool, key| if has { keys.number(key) } else { NONE };
+        let epoch_nanos = chunk.epoch_nanos(raw.start);
+        let thread = number(&mut self.threads, schema.has_thread(), raw.thread);
         // The context is usually written just before the sample.
         let told = self.told.last().filter(|told| (told.0, told.1) == (thread, epoch_nanos));
+        let (has_variant, has_class) =
+            (schema.detail == Detail::Variant, schema.detail == Detail::Class && raw.detail != 0);
         let row = Row {
             epoch_nanos,
-            duration_nanos: plan.duration.map_or(0, |scale| scale.of(chunk, duration as i64)),
-            samples: if has(COUNT) { values[COUNT] } else { 1 },
-            value: if has(VALUE) { plan.scale.of(chunk, values[VALUE] as i64) } else { 0 },
+            duration_nanos: raw.duration.unwrap_or(0),
+            samples: raw.samples,
+            value: raw.value,
             kind,
             thread,
-            stack: number(&mut self.stacks, STACK),
-            state: number(&mut self.states, STATE),
-            variant: if plan.varied { number(&mut self.variants, DETAIL) } else { NONE },
-            class: match plan.classes && values[DETAIL] != 0 {
-                true => self.classes.number(values[DETAIL]),
-                false => NONE,
-            },
+            stack: number(&mut self.stacks, schema.has_stack(), raw.stack),
+            state: number(&mut self.states, schema.has_state(), raw.state),
+            variant: number(&mut self.variants, has_variant, raw.detail),
+            class: number(&mut self.classes, has_class, raw.detail),
             context: told.map_or(NONE, |told| told.2),
         };
         self.keyed.rows.push(row);
@@ -443,10 +441,4 @@ fn join(keyed: &mut Keyed, told: &[(u32, i64, u32)]) {
 
 fn all<T>(keys: Vec<u64>, mut of: impl FnMut(u64) -> Result<T, Error>) -> Result<Vec<T>, Error> {
     keys.into_iter().map(&mut of).collect()
-}
-
-fn values<const N: usize>(chunk: &Chunk, frame: &Event<'_>, binding: &Binding) -> Result<[u64; N], Error> {
-    binding
-        .values_in(chunk, frame)
-        .map_err(|fault| Error::from_fault(fault, frame.offset, chunk.index, "an event".to_owned()))
 }

@@ -52,6 +52,7 @@ mod open;
 mod plan;
 mod segments;
 mod source;
+mod stored_events;
 mod stream;
 mod value;
 mod window;
@@ -68,7 +69,8 @@ pub use item::{
     ChunkStart, DAMAGE, Event, Frame, Item, Kind, Loss, Sample, Segment, Stack, Time, Warning, Weight,
 };
 pub use open::{TOKEN, open, open_with_token};
-pub(crate) use plan::COLLECTOR;
+pub(crate) use plan::{COLLECTOR, may_last};
+pub(crate) use stored_events::StoredEvents;
 pub use stream::{Stream, monotonic_nanos};
 pub(crate) use value::field;
 pub use value::{Fields, Value};
@@ -150,5 +152,5 @@ impl Stats {
 
 /// Returns the text, cut to 4 KiB.
 fn cut(text: &str) -> Arc<str> {
-    crate::load::names::cut(text).as_ref().into()
+    crate::decode::names::cut(text).as_ref().into()
 }

@@ -7,10 +7,10 @@ use jfr_format::pool::KeyHash;
 use jfr_format::read::{Binding, Chunk, Class, Field};
 
 use super::item::Kind;
-use crate::load::bound::{Names, Scale};
-use crate::load::losses::{LOSSES, LossPlan};
-use crate::load::{CALLED, CLASS_FIELDS, SETTING, VARIANT, is_sample};
-use crate::model::{EXECUTION_SAMPLE, Unit, WALL_CLOCK_SAMPLE};
+use crate::decode::losses::{LOSSES, LossPlan};
+use crate::decode::schema::{Columns, SampleSchema};
+use crate::decode::{SETTING, is_sample};
+use crate::model::{EXECUTION_SAMPLE, WALL_CLOCK_SAMPLE};
 
 /// The event at the end of each segment of a stream.
 pub(super) const SEGMENT: &str = "flightline.Segment";
@@ -39,7 +39,7 @@ pub(super) enum Plan {
 
 /// Selects the events that become items.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct ItemFilter {
     /// Types of samples; all if empty.
     pub(super) samples: Vec<String>,
     /// Include samples of sleeping threads, which async-profiler before version 4 writes as
@@ -53,7 +53,7 @@ pub(super) struct Wanted {
     pub(super) lasting: bool,
 }
 
-impl Wanted {
+impl ItemFilter {
     /// Selects samples of these types, by name, alias or synonym; of all types if `samples` is empty.
     pub(super) fn from_names(samples: &[String]) -> Self {
         Self {
@@ -85,44 +85,25 @@ fn has_old_wall(chunk: &Chunk) -> bool {
 pub(super) struct SamplePlan {
     pub(super) event: Arc<str>,
     pub(super) kind: Kind,
-    pub(super) unit: Unit,
-    pub(super) scale: Scale,
-    pub(super) binding: Binding,
-    /// Names of the bound fields. The other fields of the event are not interpreted.
-    pub(super) names: [&'static str; SLOTS],
+    pub(super) schema: SampleSchema,
+    /// The event has fields that the schema does not decode.
     pub(super) others: bool,
-    /// Its samples are calls of a method.
-    pub(super) calls: bool,
-    /// The type has variants.
-    pub(super) varied: bool,
-    /// The detail is the class of an object.
-    pub(super) classes: bool,
-    /// The count is a floating-point factor of the value.
-    pub(super) is_factor: bool,
     /// Samples in the state [`SLEEPING`](crate::model::SLEEPING) are not selected.
     pub(super) awake_only: bool,
     /// Samples in the state `STATE_DEFAULT` are not selected. The wall clock does not write this state.
     pub(super) wall_only: bool,
     /// Selected only because it is a duration event.
     pub(super) only_lasts: bool,
-    pub(super) duration: Option<Scale>,
     pub(super) contextual: Arc<[Arc<str>]>,
 }
 
-/// Slots of [`SamplePlan::binding`].
-pub(super) const START: usize = 0;
-pub(super) const THREAD: usize = 1;
-pub(super) const STACK: usize = 2;
-pub(super) const STATE: usize = 3;
-pub(super) const COUNT: usize = 4;
-pub(super) const VALUE: usize = 5;
-pub(super) const DETAIL: usize = 6;
-pub(super) const SPAN: usize = 7;
-pub(super) const DURATION: usize = 8;
-pub(super) const SLOTS: usize = 9;
+/// Returns true for the types of duration events, and for types of samples that may have a duration.
+pub(crate) fn may_last(class: &Class) -> bool {
+    is_lasting(&class.name) || class.fields.iter().any(is_contextual)
+}
 
 impl Plan {
-    pub(super) fn of(chunk: &Chunk, class: &Class, wanted: &Wanted) -> Self {
+    pub(super) fn new(chunk: &Chunk, class: &Class, wanted: &ItemFilter) -> Self {
         let name = &*class.name;
         match name {
             SETTING if wanted.no_others => return Self::Setting,
@@ -140,7 +121,7 @@ impl Plan {
         if let Some(loss) = LOSSES.iter().find(|loss| *loss.name == *name) {
             return Self::Loss(*loss);
         }
-        let lasting = || wanted.lasting && (is_lasting(name) || class.fields.iter().any(is_contextual));
+        let lasting = || wanted.lasting && may_last(class);
         if is_sample(class) {
             let wall_only = wanted.only_as_wall(class);
             let named = wanted.includes(class) || wall_only && has_old_wall(chunk);
@@ -161,7 +142,7 @@ impl Plan {
 
 impl Plan {
     /// Returns true if events of a type are ignored, as far as this can be decided without the chunk.
-    pub(super) fn is_none(class: &Class, wanted: &Wanted) -> bool {
+    pub(super) fn is_none(class: &Class, wanted: &ItemFilter) -> bool {
         let name = &*class.name;
         let told = [SETTING, CONTEXT, SEGMENT].contains(&name) || LOSSES.iter().any(|loss| loss.name == name);
         let named = || wanted.includes(class) || wanted.only_as_wall(class);
@@ -171,36 +152,15 @@ impl Plan {
 
 impl SamplePlan {
     fn new(chunk: &Chunk, class: &Class) -> Self {
-        let Names { thread, count, is_factor, value, unit, scale, detail } = Names::of(chunk, class);
-        let duration = if value == "duration" { "" } else { "duration" };
-        let names = ["startTime", thread, "stackTrace", "state", count, value, detail, "spanId", duration];
-        let binding = Binding::new(chunk, class, &names);
-        // A called method and a class also remain fields of the sample.
-        let is_field_too = |name: &str| name == CALLED || CLASS_FIELDS.contains(&name);
-        let names: [&str; SLOTS] =
-            std::array::from_fn(|at| match binding.is_bound(at) && !is_field_too(names[at]) {
-                true => names[at],
-                false => "",
-            });
+        let schema = SampleSchema::new(chunk, class, Columns::All);
         Self {
             event: class.name.clone(),
-            kind: Kind::of(&class.name),
-            unit,
-            scale,
-            names,
-            calls: detail == CALLED && binding.is_bound(DETAIL),
-            varied: detail == VARIANT && binding.is_bound(DETAIL),
-            classes: CLASS_FIELDS.contains(&detail) && binding.is_bound(DETAIL),
-            is_factor,
+            kind: Kind::from_event(&class.name),
+            others: schema.has_undecoded_fields(class),
+            schema,
             awake_only: false,
             wall_only: false,
             only_lasts: false,
-            others: class.fields.iter().any(|field| !names.contains(&&*field.name)),
-            duration: match value {
-                "duration" => Some(scale),
-                _ => binding.is_bound(DURATION).then_some(Scale::Ticks),
-            },
-            binding,
             contextual: contextual(class),
         }
     }
@@ -212,7 +172,7 @@ pub(crate) const COLLECTOR: [&str; 2] = ["jdk.GCPhasePause", "jdk.GarbageCollect
 /// Returns true if the name identifies a type of duration events. Types with contextual fields are
 /// duration events too.
 fn is_lasting(event: &str) -> bool {
-    matches!(Kind::of(event), Kind::Lock | Kind::Io)
+    matches!(Kind::from_event(event), Kind::Lock | Kind::Io)
         || COLLECTOR.contains(&event)
         || matches!(
             event,
@@ -241,9 +201,9 @@ impl Plans {
 
     /// Returns the plan for `type_id`. Events of undeclared types are ignored; the decoder warns about
     /// them.
-    pub(super) fn of(&mut self, chunk: &Chunk, type_id: u64, wanted: &Wanted) -> &Plan {
+    pub(super) fn get(&mut self, chunk: &Chunk, type_id: u64, wanted: &ItemFilter) -> &Plan {
         // Does not cache undeclared types, because damage can produce any number of them.
         let Some(class) = chunk.types.by_id(type_id) else { return &Plan::Ignored };
-        self.0.entry(type_id).or_insert_with(|| Plan::of(chunk, class, wanted))
+        self.0.entry(type_id).or_insert_with(|| Plan::new(chunk, class, wanted))
     }
 }

@@ -1,5 +1,6 @@
 //! Colours by kind of code. A name has the same colour in pages (`flame/palettes.js`) and in SVGs.
 
+use super::name_hash::fnv1a;
 use crate::model::FrameKind;
 
 /// The background of a graph, as on a page.
@@ -20,7 +21,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    fn of(name: &str, kind: FrameKind) -> Self {
+    fn classify(name: &str, kind: FrameKind) -> Self {
         match kind {
             FrameKind::Kernel => Self::Kernel,
             FrameKind::Interpreted => Self::Interpreted,
@@ -35,7 +36,7 @@ impl Group {
 
     /// The entry in the legend; `None` if the kind is not known.
     pub fn in_legend(name: &str, kind: FrameKind) -> Option<Self> {
-        (kind != FrameKind::Unknown).then(|| Self::of(name, kind))
+        (kind != FrameKind::Unknown).then(|| Self::classify(name, kind))
     }
 
     /// The text in the legend.
@@ -87,17 +88,13 @@ pub(super) fn color(name: &str, kind: FrameKind) -> [u8; 3] {
     match name {
         "-" | "-_[w]" => [200; 3],
         "--" | "--_[w]" => [140; 3],
-        _ => Group::of(name, kind).color(name),
+        _ => Group::classify(name, kind).color(name),
     }
 }
 
-/// Returns two numbers from 0 to 1 that depend only on the name. Like the page's script, it hashes UTF-16
-/// (FNV-1a).
+/// Returns two numbers from 0 to 1 that depend only on the name. Like the page's script, it hashes UTF-16.
 fn thirds(name: &str) -> [f64; 2] {
-    let hash = name
-        .encode_utf16()
-        .fold(2_166_136_261_u32, |hash, unit| (hash ^ u32::from(unit)).wrapping_mul(16_777_619));
-
+    let hash = fnv1a(name.encode_utf16().map(u32::from));
     let hash = hash ^ hash >> 15;
     [hash & 1023, hash >> 10 & 1023].map(|part| f64::from(part) / 1023.0)
 }
@@ -136,7 +133,7 @@ mod tests {
         assert_eq!([color("-", FrameKind::Native), color("--_[w]", FrameKind::Native)], [[200; 3], [140; 3]]);
         assert_eq!(color("a", FrameKind::Kernel), color("a", FrameKind::Kernel));
         assert_ne!(color("a", FrameKind::Kernel), color("b", FrameKind::Kernel));
-        assert_eq!(Group::of("a::b", FrameKind::Unknown), Group::CppOrRust);
-        assert_eq!(Group::of("a::b", FrameKind::Kernel), Group::Kernel);
+        assert_eq!(Group::classify("a::b", FrameKind::Unknown), Group::CppOrRust);
+        assert_eq!(Group::classify("a::b", FrameKind::Kernel), Group::Kernel);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jfr_format::event::{EventRef, StructRef};
 
-use crate::load::losses::{EVENT_LOSS, SAMPLE_LOSS};
+use crate::decode::losses::{EVENT_LOSS, SAMPLE_LOSS};
 
 /// CPU time of one thread, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -186,6 +186,11 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Returns the frame of an event that was stored: the bytes of its fields and its offset in the input.
+    pub fn from_payload(type_id: u64, payload: &'a [u8], offset: u64) -> Self {
+        Self { type_id, payload, tail: payload, offset, size: payload.len() as u32 }
+    }
+
     /// Returns the bytes after the first varint, the start time of an event, as one number together with
     /// their count. If two events of a type have the same number, all their fields except the first are
     /// equal. `None` if there are none or more than seven, and near the end of the input.

@@ -20,7 +20,7 @@ use crate::Outcome;
 use crate::args::appearance::SvgArgs;
 use crate::args::selection::{Counters, SelectArgs, StackArgs, counters};
 use crate::diagnostics;
-use crate::input::profile::{For, Measures, Profile};
+use crate::input::profile::{For, Measures, PageReader, Profile};
 use crate::input::{profile, timeline};
 use crate::output::{self, png};
 use crate::usage_error::{UsageError, bail_usage};
@@ -127,7 +127,13 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let as_what = if is_page { For::Page } else { For::Svg };
     let mut args = args.clone();
     args.stacks.select.count = args.count || args.flame_chart;
-    let mut profile = profile::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
+    let (inputs, select) = (args.stacks.inputs.clone(), args.stacks.select.clone());
+    let (options, reshape) = (profile::options(&select, as_what), profile::reshape(&select, as_what)?);
+    let mut page = match is_page {
+        true => Some(PageReader::new(&inputs, &select, &options, &reshape)?),
+        false => None,
+    };
+    let mut profile = profile::read_with_times(&inputs, &select, as_what, page.as_mut())?;
     args.stacks.select.total = profile.is_total;
     let args = &args;
     if let Some(before) = profile.before.take() {
@@ -137,7 +143,9 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     match format {
         PictureFormat::Html => {
             let outcome = profile.outcome;
-            page::write(args, page::events(args, profile)?, &mut picture)?;
+            let times = page.and_then(|page| page.times);
+            let page = page::events(args, profile, times.as_ref())?;
+            page::write(args, page, times, &mut picture)?;
             output::document(&args.output, &picture)?;
             return Ok(outcome);
         }
@@ -186,11 +194,17 @@ fn java(args: &FlameArgs, model: Option<&Model>, select: &SelectArgs) -> Result<
 fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let what = if format == PictureFormat::Html { For::Page } else { For::Svg };
-    let Measures { trees: measures, outcome, model } =
-        profile::measures(inputs, select, what, &args.measure)?;
+    let (options, reshape) = (profile::options(select, what), profile::reshape(select, what)?);
+    let mut reader = match what {
+        For::Page => Some(PageReader::new(inputs, select, &options, &reshape)?),
+        _ => None,
+    };
+    let measures = profile::measures(inputs, select, what, &args.measure, reader.as_mut())?;
+    let Measures { trees: measures, outcome, model } = measures;
     if format == PictureFormat::Html {
         let mut page = Vec::new();
-        page::write(args, page::selected(args, measures, model.as_ref())?, &mut page)?;
+        let times = reader.and_then(|reader| reader.times);
+        page::write(args, page::selected(args, measures, model)?, times, &mut page)?;
         output::document(&args.output, &page)?;
         return Ok(outcome);
     }
@@ -202,7 +216,7 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
         let subtitle = match &model {
             Some(model) => {
                 let options = profile::options(&event, For::Svg);
-                let missing = missing::of(model, &options);
+                let missing = missing::selected_losses(model, &options);
                 picture::headline(model, &options, &[tree], missing.as_ref(), None, &[])
             }
             None => format!("{name}: {}", diagnostics::amount(tree.total, &tree.unit)),
@@ -240,7 +254,7 @@ fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result
     let (difference, outcome) = profile::counters(&args.stacks.inputs, &args.stacks.select, counters)?;
     let ratio = Ratio { of: counters.of.clone(), over: counters.over.clone() };
     let (told, colors) =
-        (ratio.told(&difference), "red: above average, blue: below average, grey: within noise");
+        (ratio.total_line(&difference), "red: above average, blue: below average, grey: within noise");
     draw_difference(args, &difference, Some(ratio), &told, colors, format)?;
     Ok(outcome)
 }

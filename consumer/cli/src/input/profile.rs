@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use flightline_consumer::convert::{self, Choice, Counter, Roots, Text};
+use flightline_consumer::convert::{self, Choice, Collecting, Counter, Roots, Text};
 use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, Filter, FoldOptions, Measure};
 use flightline_consumer::folded::{self, Folded};
@@ -13,8 +13,9 @@ use flightline_consumer::format;
 use flightline_consumer::load::{LoadOptions, Loader};
 use flightline_consumer::missing::{self, Missing};
 use flightline_consumer::model::Model;
-use flightline_consumer::picture;
+use flightline_consumer::picture::{self, PageLoader, PageTimes};
 use flightline_consumer::render::svg::MinWidth;
+use flightline_consumer::render::times::MOST;
 use flightline_consumer::reshape::{Boxes, Names, Reshape};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
@@ -26,7 +27,7 @@ use crate::Outcome;
 use crate::args::selection::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::args::time_range::{self, Times};
 use crate::diagnostics::{self, Progress, shown};
-use crate::input::{self, Source, spans};
+use crate::input::{self, Pprof, ProfileSelection, Source, spans};
 use crate::input::{event_reader, pprof_labels, repository};
 use crate::usage_error::bail_usage;
 
@@ -51,14 +52,89 @@ enum Opened {
     Stream(Box<Input<Box<dyn Read>>>),
 }
 
+/// Collects the times of samples for a page in the pass that reads the inputs.
+pub struct PageReader<'a> {
+    options: &'a FoldOptions,
+    reshape: &'a Reshape,
+    range: [i64; 2],
+    /// `None` if the inputs have no times, or too many samples.
+    pub times: Option<PageTimes<'a>>,
+}
+
+impl<'a> PageReader<'a> {
+    /// Creates a reader for samples that `select` selects.
+    pub fn new(
+        inputs: &[PathBuf],
+        select: &SelectArgs,
+        options: &'a FoldOptions,
+        reshape: &'a Reshape,
+    ) -> Result<Self> {
+        let range = &select.samples.range;
+        // Without a range, the inputs need not be known.
+        let range = match range.bounds().next() {
+            Some(_) => time_range::nanos(&repository::expand(inputs, range.last)?, range)?,
+            None => [i64::MIN, i64::MAX],
+        };
+        Ok(Self { options, reshape, range, times: None })
+    }
+
+    /// Loads the recordings. Returns `None` if they have more samples than a page can time.
+    fn attempt(
+        &mut self,
+        recordings: &[(&PathBuf, Recording)],
+        options: LoadOptions,
+    ) -> Result<Option<Loaded>> {
+        let origin = picture::beginning(recordings.iter().map(|(_, recording)| recording)).unwrap_or(0);
+        let collecting = Collecting::new(self.options, self.reshape, self.range);
+        let has_others = !options.events.is_empty() && self.options.events.is_empty();
+        let Filter { include, exclude, thread, process, state } = &self.options.filter;
+        let is_filtered = !include.is_empty()
+            || !exclude.is_empty()
+            || [thread, process, state].iter().any(|of| of.is_some());
+        // Only selected samples count for the limit of the page.
+        let most = if is_filtered { usize::MAX / 2 } else { MOST as usize };
+        let mut loader = PageLoader::new(Loader::new(options), collecting, origin, most);
+        if has_others {
+            loader = loader.with_others(origin);
+        }
+        let mut warnings = Vec::new();
+        for (path, recording) in recordings {
+            let progress = Progress::new(Some(recording.size()));
+            let is_complete = loader.take_recording(recording, |bytes| progress.at(bytes));
+            if !is_complete.with_context(|| shown(path))? {
+                return Ok(None);
+            }
+            warnings.push(((*path).clone(), loader.take_warnings()));
+        }
+        let (loaded, times) = loader.finish();
+        self.times = times;
+        Ok(Some(Loaded { model: loaded.model, warnings }))
+    }
+}
+
 /// Reads the inputs and folds them.
 pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile> {
+    read_with_times(inputs, args, what, None)
+}
+
+/// Like [`read`], for a page.
+pub fn read_with_times(
+    inputs: &[PathBuf],
+    args: &SelectArgs,
+    what: For,
+    mut page: Option<&mut PageReader<'_>>,
+) -> Result<Profile> {
     let (mut options, reshape) = (options(args, what), reshape(args, what)?);
     let roots = Roots { process: args.process, thread: args.threads };
     let choice = Choice { events: args.events.clone(), roots };
-    let (model, outcome) = match open(inputs, args, |text| Ok(convert::to_folded(text, &choice)?), Ok)? {
+    let text = |text| Ok(convert::to_folded(text, &choice)?);
+    let (model, outcome) = match open(inputs, args, text, Ok, page.as_deref_mut())? {
         Contents::Model(model, outcome) => match unfreed(inputs, args, &model)? {
-            Some(model) => (model, outcome),
+            Some(model) => {
+                // Unfreed memory is a sum over the recording.
+                page.into_iter().for_each(|page| page.times = None);
+                (model, outcome)
+            }
             None => (*model, outcome),
         },
         Contents::Texts(texts) => {
@@ -84,12 +160,12 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
         options.measure = fold::usual_measure(&model, &options)?;
     }
     let tree = reshape.tree(fold::fold(&model, &options)?);
-    let missing = missing::of(&model, &options);
+    let missing = missing::selected_losses(&model, &options);
     if let Some(missing) = &missing {
         diagnostics::note(missing);
     }
     // Exceptions have no duration, so counting them is expected.
-    let thrown = |event: &String| fold::alias_of(event) == Some("exception");
+    let thrown = |event: &String| fold::alias(event) == Some("exception");
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
         diagnostics::warning("the recording does not contain the weight of samples; counting samples");
     }
@@ -103,7 +179,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
 /// Returns an error if an input cannot be read or is not a recording.
 pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
     let not_text = || anyhow::anyhow!("not a JFR recording: text has no source lines");
-    match open(inputs, args, |_| Err::<(), _>(not_text()), |_| Err(not_text()))? {
+    match open(inputs, args, |_| Err::<(), _>(not_text()), |_| Err(not_text()), None)? {
         Contents::Model(model, outcome) => Ok((*model, outcome)),
         Contents::Texts(_) => Err(not_text()),
     }
@@ -118,7 +194,7 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
     let range =
         time_range::nanos(&repository::expand(inputs, args.samples.range.last)?, &args.samples.range)?;
     let mut unfreed = Unfreed::new(range);
-    event_reader::each(inputs, args, &Unfreed::wanted(), &[], |item, _| unfreed.take(item))?;
+    event_reader::each(inputs, args, &Unfreed::stream_options(), &[], |item, _| unfreed.take(item))?;
     let (model, lost) = unfreed.finish();
     if model.samples.is_empty() {
         bail!("all native memory that {} allocated was freed", diagnostics::all_shown(inputs));
@@ -145,6 +221,7 @@ fn open<T>(
     args: &SelectArgs,
     mut text: impl FnMut(Box<dyn BufRead>) -> Result<T>,
     mut pprof: impl FnMut(Text) -> Result<T>,
+    page: Option<&mut PageReader<'_>>,
 ) -> Result<Contents<T>> {
     if !args.spans.is_empty() || !args.labels.is_empty() {
         let texts = pprof_labels::read(inputs, args)?;
@@ -163,23 +240,22 @@ fn open<T>(
     let mut recordings = Vec::new();
     let mut texts = Vec::new();
     for path in &paths {
-        match input::whole(path) {
-            Ok(Some(recording)) => {
+        let selection = ProfileSelection { types: &args.events, labels: &[] };
+        let converted = match input::open(path, selection) {
+            Ok(Source::Recording(recording)) => {
                 recordings.push((path, Opened::Whole(recording)));
                 continue;
             }
-            Ok(None) => {}
+            Ok(Source::Stream(input)) => {
+                recordings.push((path, Opened::Stream(input)));
+                continue;
+            }
+            Ok(Source::Pprof(Pprof { text, .. }) | Source::Otlp(text)) => pprof(text),
+            Ok(Source::Text(of)) => text(of),
             Err(_) if repository::rolled_away(path, inputs) => continue,
             Err(error) => return Err(error),
-        }
-        if let Some(text) = input::packed(path, &args.events)? {
-            texts.push((path.clone(), pprof(text).with_context(|| shown(path))?));
-            continue;
-        }
-        match input::open(path)? {
-            Source::Recording(input) => recordings.push((path, Opened::Stream(input))),
-            Source::Text(of) => texts.push((path.clone(), text(of).with_context(|| shown(path))?)),
-        }
+        };
+        texts.push((path.clone(), converted.with_context(|| shown(path))?));
     }
     if let (Some((recording, _)), Some((text, _))) = (recordings.first(), texts.first()) {
         bail!("{} is a recording and {} is text; give inputs of one kind", shown(recording), shown(text));
@@ -188,7 +264,7 @@ fn open<T>(
         refuse_text_filters(args)?;
         return Ok(Contents::Texts(texts));
     }
-    let (model, outcome) = load(recordings, load_options(args, &paths)?, args.jobs)?;
+    let (model, outcome) = load(recordings, load_options(args, &paths)?, args.jobs, page)?;
     Ok(Contents::Model(Box::new(model), outcome))
 }
 
@@ -203,7 +279,13 @@ pub struct Measures {
 }
 
 /// Reads a tree for each of several events.
-pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[String]) -> Result<Measures> {
+pub fn measures(
+    inputs: &[PathBuf],
+    args: &SelectArgs,
+    what: For,
+    names: &[String],
+    page: Option<&mut PageReader<'_>>,
+) -> Result<Measures> {
     let all = SelectArgs { events: names.to_vec(), total: true, ..args.clone() };
     let reshape = reshape(args, what)?;
     let asked: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -211,9 +293,9 @@ pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[Strin
         Ok(counters) => Ok(counters),
         Err(_) => bail_usage!("--measure needs recordings or output of `perf script`"),
     };
-    let (trees, outcome, model): (Result<Vec<Tree>>, _, _) = match open(inputs, &all, counters, |_| {
-        bail_usage!("--measure does not apply to pprof; use `flightline convert`")
-    })? {
+    let pprof = |_| bail_usage!("--measure does not apply to pprof; use `flightline convert`");
+    let opened = open(inputs, &all, counters, pprof, page)?;
+    let (trees, outcome, model): (Result<Vec<Tree>>, _, _) = match opened {
         Contents::Model(model, outcome) => {
             let fold = |name: &String| {
                 let options = FoldOptions { events: vec![name.clone()], ..options(&all, what) };
@@ -256,26 +338,26 @@ pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<
     let names = [of.over.as_str(), of.of.as_str()];
     let both = SelectArgs { events: names.map(str::to_owned).to_vec(), total: true, ..args.clone() };
     let reshape = reshape(args, For::Svg)?;
-    let ([over, of], per_sample, outcome) =
-        match open(inputs, &both, |text| Ok(convert::counters(text, &names)?), |text| Ok(Err(text)))? {
-            Contents::Model(model, outcome) => {
-                let fold = |name: &str, measure| {
-                    let options =
-                        FoldOptions { events: vec![name.to_owned()], measure, ..options(&both, For::Svg) };
-                    fold::fold(&model, &options)
-                };
-                let [over, of] = names.map(|name| fold(name, Measure::Total));
-                let [over_samples, of_samples] = names.map(|name| fold(name, Measure::Samples));
-                ([over?, of?], [over_samples?, of_samples?].map(|tree| Some(tree.total)), outcome)
-            }
-            Contents::Texts(texts) => {
-                let ([over, of], samples) = read_texts(texts, names)?;
-                let fold = |text| -> Result<Tree> {
-                    Ok(fold_text(std::iter::once(text), &options(args, For::Svg).filter)?.tree)
-                };
-                ([fold(over)?, fold(of)?], samples, Outcome::Whole)
-            }
-        };
+    let counters = |text| Ok(convert::counters(text, &names)?);
+    let ([over, of], per_sample, outcome) = match open(inputs, &both, counters, |text| Ok(Err(text)), None)? {
+        Contents::Model(model, outcome) => {
+            let fold = |name: &str, measure| {
+                let options =
+                    FoldOptions { events: vec![name.to_owned()], measure, ..options(&both, For::Svg) };
+                fold::fold(&model, &options)
+            };
+            let [over, of] = names.map(|name| fold(name, Measure::Total));
+            let [over_samples, of_samples] = names.map(|name| fold(name, Measure::Samples));
+            ([over?, of?], [over_samples?, of_samples?].map(|tree| Some(tree.total)), outcome)
+        }
+        Contents::Texts(texts) => {
+            let ([over, of], samples) = read_texts(texts, names)?;
+            let fold = |text| -> Result<Tree> {
+                Ok(fold_text(std::iter::once(text), &options(args, For::Svg).filter)?.tree)
+            };
+            ([fold(over)?, fold(of)?], samples, Outcome::Whole)
+        }
+    };
     if of.total == 0 || over.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
     }
@@ -377,16 +459,24 @@ fn load(
     recordings: Vec<(&PathBuf, Opened)>,
     options: LoadOptions,
     jobs: Option<NonZeroUsize>,
+    page: Option<&mut PageReader<'_>>,
 ) -> Result<(Model, Outcome)> {
     let whole = |(path, opened): &(_, _)| match opened {
         Opened::Whole(recording) => Some((*path, recording.clone())),
         Opened::Stream(_) => None,
     };
     let again: Option<Vec<(&PathBuf, Recording)>> = recordings.iter().map(whole).collect();
-    let Some(again) = again.filter(|_| options.events.is_empty()) else {
+    let Some(again) = again.filter(|_| options.events.is_empty() || page.is_some()) else {
         return attempt(recordings, options, jobs).map(Loaded::report);
     };
-    let attempt = |options| {
+    let mut page = page;
+    let attempt = |options: LoadOptions| {
+        if let Some(reader) = page.take_if(|_| true) {
+            if let Some(loaded) = reader.attempt(&again, options.clone())? {
+                page = Some(reader);
+                return Ok(loaded);
+            }
+        }
         let again = again.iter().map(|(path, recording)| (*path, Opened::Whole(recording.clone())));
         attempt(again.collect(), options, jobs)
     };

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use flightline_consumer::live::{self, Choice, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::spans::report::Filter;
-use flightline_consumer::spans::{Found, Limits, Options, Spans};
+use flightline_consumer::spans::{Limits, Options, SpanReport, Spans};
 use flightline_recorder::stream::{Address, Token};
 
 use crate::Outcome;
@@ -40,7 +40,7 @@ pub fn read(
     samples: &SampleArgs,
     mut options: Options,
     token: Option<&Token>,
-) -> Result<(Found, Outcome)> {
+) -> Result<(SpanReport, Outcome)> {
     let streams: Vec<Option<Address>> =
         inputs.iter().map(|path| stream::address(path)).collect::<Result<_>>()?;
     if let (1, Some(Some(address))) = (inputs.len(), streams.first()) {
@@ -100,7 +100,7 @@ fn read_stream(
     address: &Address,
     token: Option<&Token>,
     mut chosen: Chosen,
-) -> Result<(Found, Outcome)> {
+) -> Result<(SpanReport, Outcome)> {
     let signals = Signals::from_user()?;
     let name = shown(path);
     let mut stream = Stream::open(address, token).with_context(|| format!("cannot open {name}"))?;
@@ -140,8 +140,8 @@ fn read_stream(
 }
 
 /// Reports omitted data.
-fn report_omissions(found: Found) -> Found {
-    let Found { profile, counts, inferred_left_out, .. } = &found;
+fn report_omissions(found: SpanReport) -> SpanReport {
+    let SpanReport { profile, counts, inferred_left_out, .. } = &found;
     let told = [
         (
             counts.unwaited,

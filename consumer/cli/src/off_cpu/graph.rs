@@ -9,12 +9,12 @@ use flightline_consumer::folded;
 use flightline_consumer::format::{percent, seconds};
 use flightline_consumer::latency::Summary;
 use flightline_consumer::live::{self, Feed, Item};
-use flightline_consumer::off_cpu::{Drawn, Graph, OfSpans, OffCpu, Options, Seen, Told};
+use flightline_consumer::off_cpu::{Drawn, Graph, InputTotals, OfSpans, OffCpu, Options, SpanCounts};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::svg::Colors;
 use flightline_consumer::render::{html, svg};
 use flightline_consumer::spans::Counts;
-use flightline_consumer::spans::report::{By, Filter};
+use flightline_consumer::spans::report::{Filter, GroupBy};
 use flightline_consumer::tree::Tree;
 
 use crate::Outcome;
@@ -158,7 +158,7 @@ impl Taker for OffCpu {
 struct Read {
     tree: Tree,
     latency: Option<Summary>,
-    seen: Seen,
+    seen: InputTotals,
     /// Weight of the tree without filters.
     all: u64,
     outcome: Outcome,
@@ -251,7 +251,7 @@ fn read(args: &GraphArgs, graph: Graph) -> Result<Read> {
 }
 
 /// Reports what the recording lacks about spans.
-fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
+fn note_spans(told: &SpanCounts, seen: &InputTotals, of: &OfSpans) {
     if told.activations == 0 {
         diagnostics::warning(
             "the recording has spans of samples, but not the times when spans were active; off-CPU time is in no span",
@@ -283,7 +283,7 @@ fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
 }
 
 /// Returns the warnings about events that the graph lacks.
-fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
+fn warnings(seen: &InputTotals, graph: Graph) -> Vec<String> {
     let mut all = Vec::new();
     if seen.lost > 0 {
         let advice = match graph {
@@ -310,7 +310,7 @@ fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
 
 /// Returns the notes about data that the graph does not show. Each applies to some graphs only, since several
 /// graphs are usually drawn from one recording. `all_states`: no states were selected.
-fn notes(seen: &Seen, graph: Graph, all_states: bool) -> Vec<String> {
+fn notes(seen: &InputTotals, graph: Graph, all_states: bool) -> Vec<String> {
     let mut all = Vec::new();
     if seen.open_drawn > 0 {
         all.push(format!(
@@ -351,7 +351,7 @@ fn without_waker(unknown: u64, known: u64, lost: u64) -> String {
     format!("{unknown} of {} sleeps have no known waker: {why}", unknown.saturating_add(known))
 }
 
-fn subtitle(kept: &SelectedShare, seen: &Seen, args: &GraphArgs) -> String {
+fn subtitle(kept: &SelectedShare, seen: &InputTotals, args: &GraphArgs) -> String {
     let part = match kept.is_part() {
         true => format!(", {} of all: {}", kept.share(), kept.fraction(args)),
         false => String::new(),
@@ -369,10 +369,10 @@ fn subtitle(kept: &SelectedShare, seen: &Seen, args: &GraphArgs) -> String {
 fn by_text(args: &GraphArgs) -> String {
     match &args.by {
         None => String::new(),
-        Some(By::Name) => " by span".into(),
-        Some(By::Endpoint) => " by endpoint".into(),
-        Some(By::Trace) => " by trace".into(),
-        Some(By::Label(key)) => format!(" by {key}"),
+        Some(GroupBy::Name) => " by span".into(),
+        Some(GroupBy::Endpoint) => " by endpoint".into(),
+        Some(GroupBy::Trace) => " by trace".into(),
+        Some(GroupBy::Label(key)) => format!(" by {key}"),
     }
 }
 
@@ -394,14 +394,15 @@ mod tests {
         [Graph::OffCpu, Graph::Wakeup, Graph::OffWake, Graph::Chain, Graph::RunQueue, Graph::Time];
 
     /// Returns the graphs whose notes contain the text.
-    fn noted(seen: &Seen, text: &str) -> Vec<Graph> {
+    fn noted(seen: &InputTotals, text: &str) -> Vec<Graph> {
         let has = |graph: &Graph| notes(seen, *graph, true).iter().any(|note| note.contains(text));
         GRAPHS.into_iter().filter(has).collect()
     }
 
     #[test]
     fn note_is_printed_only_by_affected_graphs() {
-        let seen = Seen { open: 3, involuntary: 5_000_000, without_waker: 2, ..Seen::default() };
+        let seen =
+            InputTotals { open: 3, involuntary: 5_000_000, without_waker: 2, ..InputTotals::default() };
         assert_eq!(noted(&seen, "3 threads were still waiting"), [Graph::OffCpu, Graph::Time]);
         assert_eq!(noted(&seen, "0.005 s of preemption are not drawn"), [Graph::OffCpu]);
         assert_eq!(
@@ -409,14 +410,17 @@ mod tests {
             [Graph::Wakeup, Graph::OffWake, Graph::Chain]
         );
         assert!(notes(&seen, Graph::OffCpu, false).iter().all(|note| !note.contains("preempted")));
-        let drawn = Seen { open: 1, open_drawn: 1, ..Seen::default() };
+        let drawn = InputTotals { open: 1, open_drawn: 1, ..InputTotals::default() };
         assert_eq!(noted(&drawn, "1 thread was still waiting"), GRAPHS);
-        assert_eq!(noted(&Seen { idle: 2_000_000_000, ..Seen::default() }, "2.000 s of idle waits"), GRAPHS);
+        assert_eq!(
+            noted(&InputTotals { idle: 2_000_000_000, ..InputTotals::default() }, "2.000 s of idle waits"),
+            GRAPHS
+        );
     }
 
     #[test]
     fn losses_are_reported_by_all_graphs_and_advice_only_by_offcpu() {
-        let seen = Seen { lost: 9, intervals: 40, ..Seen::default() };
+        let seen = InputTotals { lost: 9, intervals: 40, ..InputTotals::default() };
         for graph in GRAPHS {
             let text = warnings(&seen, graph).concat();
             assert!(

@@ -8,7 +8,7 @@ use clap::{Arg, Args, ValueEnum, ValueHint};
 use flightline_consumer::live::{self, Choice};
 use flightline_consumer::off_cpu::{DEPTH, Graph, States};
 use flightline_consumer::spans::TraceId;
-use flightline_consumer::spans::report::By;
+use flightline_consumer::spans::report::GroupBy;
 
 use crate::Outcome;
 use crate::args::appearance::SvgArgs;
@@ -75,7 +75,7 @@ pub struct GraphArgs {
     /// Put stacks on top of the tracing span that was active, split where it changes: by its name, its
     /// endpoint (the outermost span of the process), its trace, or the value of a label
     #[arg(long, value_name = "span|endpoint|trace|label=KEY", value_parser = spans::by)]
-    pub by: Option<By>,
+    pub by: Option<GroupBy>,
     /// Keep only waits in spans of this trace
     #[arg(long, value_name = "ID")]
     #[arg(help_heading = help::FILTERS)]

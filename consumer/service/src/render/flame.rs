@@ -7,11 +7,12 @@ use flightline_consumer::fold::{self, FoldOptions};
 use flightline_consumer::folded as text;
 use flightline_consumer::load::{LoadOptions, Loaded, Loader};
 use flightline_consumer::missing::{self, Missing};
-use flightline_consumer::picture;
-use flightline_consumer::render::times::{Gathering, Times};
+use flightline_consumer::picture::{self, PageLoader, PageTimes};
+use flightline_consumer::render::times::MOST;
 use flightline_consumer::render::{PictureOptions, html};
 use flightline_consumer::reshape::Reshape;
 use flightline_consumer::tree::Tree;
+use jfr_format::read::Recording;
 
 use super::input::{self, Inputs, Range};
 use super::{Error, Outcome, RenderOptions};
@@ -39,29 +40,74 @@ pub(super) fn read(
     page: bool,
 ) -> Result<Drawn, Error> {
     let options = wanted.fold_options(page);
-    let load = LoadOptions {
+    let recordings = inputs.recordings()?;
+    let loaded = picture::load_first(
+        load_options(range, &options),
+        |loaded: &Loaded| &loaded.model,
+        |options| load(&recordings, range, options),
+    )?;
+    fold_loaded(loaded, options)
+}
+
+fn load_options(range: Range, options: &FoldOptions) -> LoadOptions {
+    LoadOptions {
         events: fold::loaded_names(&options.events),
         lines: false,
         places: false,
         from_nanos: range.from(),
         to_nanos: range.last(),
-    };
-    let recordings = inputs.recordings()?;
-    let attempt = |options| -> Result<Loaded, Error> {
-        let mut loader = if range.is_all() { Loader::new(options) } else { Loader::since_epoch(options) };
-        for recording in &recordings {
-            // Use one thread; the service has other work.
-            loader.take_recording(recording, 1, |_| {})?;
-        }
-        Ok(loader.finish())
-    };
-    let loaded = picture::load_first(load, |loaded: &Loaded| &loaded.model, attempt)?;
+    }
+}
+
+fn loader(range: Range, options: LoadOptions) -> Loader {
+    if range.is_all() { Loader::new(options) } else { Loader::since_epoch(options) }
+}
+
+fn load(recordings: &[Recording], range: Range, options: LoadOptions) -> Result<Loaded, Error> {
+    let mut loader = loader(range, options);
+    for recording in recordings {
+        // Use one thread; the service has other work.
+        loader.take_recording(recording, 1, |_| {})?;
+    }
+    Ok(loader.finish())
+}
+
+fn fold_loaded(loaded: Loaded, options: FoldOptions) -> Result<Drawn, Error> {
     let tree = fold::fold(&loaded.model, &options)?;
     if tree.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
     }
-    let missing = missing::of(&loaded.model, &options);
+    let missing = missing::selected_losses(&loaded.model, &options);
     Ok(Drawn { loaded, options, tree, missing })
+}
+
+/// Reads samples for a page, with their times unless there are too many.
+fn read_timed<'a>(
+    inputs: &Inputs<'_>,
+    range: Range,
+    options: &'a FoldOptions,
+    reshape: &'a Reshape,
+) -> Result<(Drawn, Option<PageTimes<'a>>), Error> {
+    let recordings = inputs.recordings()?;
+    let origin = range.from().or_else(|| picture::beginning(recordings.iter())).unwrap_or(0);
+    let mut times = None;
+    let attempt = |load_options: LoadOptions| -> Result<Loaded, Error> {
+        times = None;
+        let collecting = Collecting::new(options, reshape, range.both());
+        let loader = loader(range, load_options.clone());
+        let mut loader = PageLoader::new(loader, collecting, origin, MOST as usize);
+        for recording in &recordings {
+            if !loader.take_recording(recording, |_| {})? {
+                return load(&recordings, range, load_options);
+            }
+        }
+        let (loaded, of_page) = loader.finish();
+        times = of_page;
+        Ok(loaded)
+    };
+    let load = load_options(range, options);
+    let loaded = picture::load_first(load, |loaded: &Loaded| &loaded.model, attempt)?;
+    Ok((fold_loaded(loaded, options.clone())?, times))
 }
 
 impl Drawn {
@@ -73,7 +119,7 @@ impl Drawn {
             whole: !warnings.damage(),
             notes: Vec::new(),
         };
-        if let Some(warning) = warnings.kept().first().filter(|_| warnings.damage()) {
+        if let Some(warning) = warnings.stored().first().filter(|_| warnings.damage()) {
             outcome.notes.push(input::left_out(warning));
         }
         outcome
@@ -97,10 +143,10 @@ pub(super) fn page(
     wanted: &RenderOptions,
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
-    let drawn = read(inputs, range, wanted, true)?;
+    let (options, reshape) = (wanted.fold_options(true), Reshape::default());
+    let (drawn, timed) = read_timed(inputs, range, &options, &reshape)?;
     let Drawn { loaded, options, tree, missing } = &drawn;
     let mut outcome = drawn.outcome();
-    let reshape = Reshape::default();
     let other = picture::otherwise(&loaded.model, options, &reshape, tree);
     let measures: Vec<&Tree> = [tree].into_iter().chain(&other).collect();
     let times = match picture::samples(&measures).filter(|&samples| samples > TIMED) {
@@ -111,7 +157,9 @@ pub(super) fn page(
             None
         }
         None => {
-            let times = times(inputs, range, &drawn, &reshape, &measures)?;
+            let types = [fold::types(&loaded.model, options)?.into()];
+            let moments = timed.map(|timed| timed.moments(&loaded.model, &types, options.measure));
+            let times = moments.and_then(|moments| picture::times(moments, &[&measures], options));
             if times.is_none() {
                 outcome.notes.push(UNTOLD.into());
             }
@@ -128,26 +176,4 @@ pub(super) fn page(
     let java = picture::java(&loaded.model, options, &reshape);
     html::write_measures(&measures, &java, times.as_ref(), &common, out)?;
     Ok(outcome)
-}
-
-/// Reads the samples' timestamps.
-fn times(
-    inputs: &Inputs<'_>,
-    range: Range,
-    drawn: &Drawn,
-    reshape: &Reshape,
-    measures: &[&Tree],
-) -> Result<Option<Times>, Error> {
-    let Some(origin) = range.from().map_or_else(|| inputs.beginning(), |from| Ok(Some(from)))? else {
-        return Ok(None);
-    };
-    let types = [fold::types(&drawn.loaded.model, &drawn.options)?];
-    let collecting = Collecting::new(&drawn.options, reshape, range.both());
-    let mut gathering = Gathering::new(collecting, origin, &types);
-    // Damage was reported when the stacks were read.
-    inputs.each(&picture::timed(&types), |item| {
-        gathering.take(item);
-        Ok(())
-    })?;
-    Ok(picture::times(gathering.finish(), &[measures], &drawn.options))
 }

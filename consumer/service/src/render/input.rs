@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use flightline_consumer::format;
 use flightline_consumer::live::{self, Feed, Item};
 use jfr_format::edit;
-use jfr_format::header::{ChunkHeader, LEN};
 use jfr_format::read::Recording;
 
 use super::{Error, Source};
@@ -55,18 +54,6 @@ impl<'a> Inputs<'a> {
     /// Maps the recordings for editing.
     pub(super) fn editable(&self) -> Result<Vec<edit::Source>, Error> {
         Ok(self.sources.iter().map(edit::Source::file).collect::<Result<_, _>>()?)
-    }
-
-    /// Returns the earliest start, in ns since 1970.
-    pub(super) fn beginning(&self) -> Result<Option<i64>, Error> {
-        let mut earliest: Option<i64> = None;
-        for source in self.sources {
-            let mut header = [0; LEN];
-            let read = read_at(source, &mut header, 0)?;
-            let Ok(header) = ChunkHeader::decode(header.get(..read).unwrap_or_default()) else { continue };
-            earliest = Some(earliest.map_or(header.start_nanos, |before| before.min(header.start_nanos)));
-        }
-        Ok(earliest)
     }
 
     /// Passes the items of all recordings to `take`. Returns the first message about unreadable data.

@@ -1,10 +1,13 @@
-//! Stores samples while reading, in 8 bytes each: tick and stack, and also the weight if weights differ.
+//! Collects the samples of a page, in 8 bytes each: tick and stack, and also the weight if weights differ.
 
 use super::lasting::{self, Lasted, Lasting};
 use super::{COARSE, FINE, MANY};
-use crate::convert::{Collecting, Moment, Track, Tracks};
-use crate::fold::Types;
-use crate::live::{Item, Kind};
+use crate::convert::{Collecting, Track, Tracks};
+use crate::fold::{self, Filter, Measure, Types};
+use crate::latency::{self, Histogram, Summary};
+use crate::live::Item;
+use crate::load::{Timeline, Weights};
+use crate::model::Model;
 
 /// The samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,44 +17,6 @@ pub struct Lane {
     pub(super) samples: Vec<u64>,
     /// Weights, by [`super::By`].
     pub(super) weights: [Weights; 2],
-}
-
-/// Weights of samples by a measure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Weights {
-    /// The same for all samples.
-    Same(u64),
-    /// For each sample.
-    Each(Vec<u64>),
-}
-
-impl Default for Weights {
-    fn default() -> Self {
-        Self::Same(0)
-    }
-}
-
-impl Weights {
-    /// Adds the weight of a sample after `count` others.
-    fn push(&mut self, count: usize, weight: u64) {
-        match self {
-            Self::Same(each) if count == 0 => *each = weight,
-            Self::Same(each) if *each == weight => {}
-            Self::Same(each) => {
-                let mut all = vec![*each; count];
-                all.push(weight);
-                *self = Self::Each(all);
-            }
-            Self::Each(all) => all.push(weight),
-        }
-    }
-
-    pub(super) fn at(&self, sample: usize) -> u64 {
-        match self {
-            Self::Same(each) => *each,
-            Self::Each(all) => all.get(sample).copied().unwrap_or(0),
-        }
-    }
 }
 
 /// All collected samples.
@@ -69,87 +34,65 @@ pub struct Moments {
     pub(super) lasted: Lasted,
 }
 
-/// Collects single samples and duration events.
+/// An event of a page, and the samples that it draws.
+#[derive(Clone, Copy, Debug)]
+pub struct PageEvent<'m> {
+    /// The types of the samples.
+    pub types: &'m Types,
+    /// The model with the samples.
+    pub model: &'m Model,
+    /// Their times.
+    pub timeline: &'m Timeline,
+}
+
+/// Collects duration events while a recording is loaded, then the samples of its timelines.
 #[derive(Debug)]
 pub struct Gathering<'a> {
     collecting: Collecting<'a>,
     lasting: Lasting,
-    /// For each event of the page: its types, and a lane for each thread.
-    events: Vec<(Types, Vec<Lane>)>,
-    origin: i64,
+}
+
+/// The samples by event of the page and by thread.
+#[derive(Debug)]
+struct Lanes {
+    events: Vec<Vec<Lane>>,
     tick: i64,
     count: usize,
 }
 
 impl<'a> Gathering<'a> {
-    /// Creates a collector for the samples that `collecting` selects. Times count from `origin`, in ns
-    /// since 1970. Earlier samples are placed at `origin`, because a clock may have been set back.
-    /// `drawn` has the types for each event of the page.
-    pub fn new(collecting: Collecting<'a>, origin: i64, drawn: &[Types]) -> Self {
-        let lasting = Lasting::new(origin, lasting::MOST);
-        let events = drawn.iter().map(|types| (types.clone(), Vec::new())).collect();
-        Self { collecting, lasting, events, origin, tick: FINE, count: 0 }
+    /// Creates a collector for the threads that `collecting` selects. Times count from `origin`, in ns since
+    /// 1970.
+    pub fn new(collecting: Collecting<'a>, origin: i64) -> Self {
+        Self { collecting, lasting: Lasting::new(origin, lasting::MOST) }
     }
 
-    /// Adds a sample to each event of the page that includes it, and a duration event to the lanes of
-    /// threads. A duration event that is in all events of the page is not repeated above its stacks.
-    pub fn take(&mut self, item: &Item) {
-        let Item::Sample(sample) = item else { return self.lasting.take(item, &mut self.collecting) };
-        let drawn: Vec<usize> =
-            (0..self.events.len()).filter(|&event| sample.matches(&self.events[event].0)).collect();
-        let may_last = matches!(sample.kind, Kind::Lock | Kind::Io) || !sample.contextual.is_empty();
-        if may_last && drawn.len() < self.events.len() {
-            self.lasting.take(item, &mut self.collecting);
-        }
-        if drawn.is_empty() {
-            return;
-        }
-        if let Some((track, moment)) = self.collecting.select(sample) {
-            drawn.into_iter().for_each(|event| self.put(event, track, &moment));
-        }
+    /// Adds a duration event to the lanes of threads.
+    pub(crate) fn take(&mut self, item: &Item) {
+        self.lasting.take(item, &mut self.collecting);
     }
 
-    /// The duration in ns below which duration events will not be on the page; see
-    /// [`Feed::plain_below`](crate::live::Feed::plain_below).
-    pub fn shortest(&self) -> u64 {
-        self.lasting.shortest()
+    /// The duration in ns below which events of a type will not be on the page.
+    pub(crate) fn shortest(&self, event: &str) -> u64 {
+        self.lasting.shortest(event)
     }
 
-    fn put(&mut self, event: usize, track: usize, moment: &Moment) {
-        let since = moment.time.saturating_sub(self.origin).max(0);
-        while since / self.tick > i64::from(u32::MAX) {
-            self.coarsen();
+    /// Returns the samples and duration events of a page, in order. Threads without them are left out. A
+    /// duration event that is in all events of the page is not repeated above its stacks.
+    pub fn finish(mut self, page: &[PageEvent<'_>], measure: Measure) -> Moments {
+        let is_drawn = |event: &str| page.iter().all(|of| of.types.includes(event, None));
+        let mut lasted = self.lasting.finish(is_drawn, &mut self.collecting);
+        let tick = page.iter().map(|of| of.timeline.tick()).max().unwrap_or(FINE);
+        let mut lanes = Lanes { events: Vec::new(), tick, count: 0 };
+        for event in page {
+            lanes.add(event, measure, &mut self.collecting);
         }
-        let lanes = &mut self.events[event].1;
-        if track >= lanes.len() {
-            lanes.resize_with(track + 1, Lane::default);
-        }
-        let lane = &mut lanes[track];
-        let count = lane.samples.len();
-        lane.samples.push((since / self.tick) as u64 * SLOT + u64::from(moment.stack));
-        lane.weights[0].push(count, moment.weight);
-        lane.weights[1].push(count, moment.otherwise);
-        self.count += 1;
-        if self.count > MANY && self.tick < COARSE {
-            self.coarsen();
-        }
-    }
-
-    /// Makes ticks ten times as long.
-    fn coarsen(&mut self) {
-        self.tick *= 10;
-        let lanes = self.events.iter_mut().flat_map(|(_, lanes)| lanes);
-        let samples = lanes.flat_map(|lane| &mut lane.samples);
-        samples.for_each(|sample| *sample = *sample / SLOT / 10 * SLOT + *sample % SLOT);
-    }
-
-    /// Returns everything that was collected, in order. Threads without samples and events are left out.
-    pub fn finish(mut self) -> Moments {
-        let mut lasted = self.lasting.finish(&mut self.collecting);
+        lanes.coarsen();
+        let Lanes { mut events, tick, .. } = lanes;
         let mut tracks = self.collecting.threads();
         let threads = std::mem::take(&mut tracks.tracks);
-        let cpu = self.events.iter().position(|(types, _)| types.is_cpu());
-        let mut events: Vec<Vec<Lane>> = self.events.into_iter().map(|(_, lanes)| lanes).collect();
+        lasted.lanes.resize_with(threads.len(), Vec::new);
+        let cpu = page.iter().position(|of| of.types.is_cpu());
         events.iter_mut().for_each(|lanes| lanes.resize_with(threads.len(), Lane::default));
         let mut order: Vec<usize> = (0..threads.len()).collect();
         let is_used = |thread: usize| {
@@ -163,8 +106,71 @@ impl<'a> Gathering<'a> {
         }
         lasted.lanes = order.iter().map(|&thread| std::mem::take(&mut lasted.lanes[thread])).collect();
         tracks.tracks = order.iter().map(|&thread| threads[thread].clone()).collect();
-        Moments { tracks, events, cpu, tick: self.tick, lasted }
+        Moments { tracks, events, cpu, tick, lasted }
     }
+}
+
+impl Lanes {
+    /// Adds the samples of an event of the page.
+    fn add(&mut self, event: &PageEvent<'_>, measure: Measure, collecting: &mut Collecting<'_>) {
+        let PageEvent { types, model, timeline } = *event;
+        let factor = (self.tick / timeline.tick()).unsigned_abs().max(1);
+        let mut lanes: Vec<Lane> = Vec::new();
+        // By key; `None` if it was not seen yet.
+        let mut known: Vec<Option<Option<(usize, u32)>>> = vec![None; timeline.keys().len()];
+        for sample in timeline.samples(|name| types.names.contains(name)) {
+            let key = &timeline.keys()[sample.key];
+            let selected = *known[sample.key].get_or_insert_with(|| {
+                let kind = model.kinds.get(key.kind);
+                let is_drawn = types.includes(&kind.name, kind.variant.as_deref());
+                if is_drawn { collecting.select_key(model, key) } else { None }
+            });
+            let Some((track, stack)) = selected else { continue };
+            if track >= lanes.len() {
+                lanes.resize_with(track + 1, Lane::default);
+            }
+            let value = fold::value(model, key, sample.weight);
+            let (weight, otherwise) = match measure {
+                Measure::Samples => (sample.weight.count, value),
+                Measure::Total => (value, sample.weight.count),
+            };
+            let lane = &mut lanes[track];
+            let (count, tick) = (lane.samples.len(), sample.tick / factor);
+            lane.samples.push(tick * SLOT + u64::from(stack));
+            lane.weights[0].push(count, weight);
+            lane.weights[1].push(count, otherwise);
+            self.count += 1;
+        }
+        self.events.push(lanes);
+    }
+
+    /// Makes ticks ten times as long if there are many samples.
+    fn coarsen(&mut self) {
+        if self.count <= MANY || self.tick >= COARSE {
+            return;
+        }
+        self.tick *= 10;
+        let samples = self.events.iter_mut().flatten().flat_map(|lane| &mut lane.samples);
+        samples.for_each(|sample| *sample = *sample / SLOT / 10 * SLOT + *sample % SLOT);
+    }
+}
+
+/// Returns how long the samples of an event lasted; `None` if its types have no durations.
+pub(crate) fn latency(event: &PageEvent<'_>, filter: &Filter) -> Option<Summary> {
+    let PageEvent { types, model, timeline } = *event;
+    let mut histogram = Histogram::default();
+    let mut known: Vec<Option<bool>> = vec![None; timeline.keys().len()];
+    for sample in timeline.samples(|name| types.names.contains(name) && latency::has_durations(name)) {
+        let key = &timeline.keys()[sample.key];
+        let is_selected = *known[sample.key].get_or_insert_with(|| {
+            let kind = model.kinds.get(key.kind);
+            types.includes(&kind.name, kind.variant.as_deref()) && fold::passes(model, key, filter)
+        });
+        if let Some(nanos) = sample.duration_nanos.filter(|_| is_selected) {
+            histogram.add(nanos);
+        }
+    }
+    histogram.summary()
 }
 
 /// Factor of the tick in a sample's number.
@@ -194,38 +200,33 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::FoldOptions;
-    use crate::reshape::Reshape;
 
-    fn gathered(moments: &[(i64, u32, u64)]) -> (i64, Lane) {
-        let (options, reshape) = (FoldOptions::default(), Reshape::default());
-        let collecting = Collecting::new(&options, &reshape, [i64::MIN, i64::MAX]);
-        let mut gathering = Gathering::new(collecting, 1_000_000_000, &[Types::default()]);
-        for &(time, stack, weight) in moments {
-            gathering.put(0, 0, &Moment { time, stack, weight, otherwise: 7 });
+    fn lanes(samples: &[(u64, u64, u64)]) -> Lanes {
+        let mut lane = Lane::default();
+        for &(tick, stack, weight) in samples {
+            let count = lane.samples.len();
+            lane.samples.push(tick * SLOT + stack);
+            lane.weights[0].push(count, weight);
+            lane.weights[1].push(count, 7);
         }
-        let mut lane = gathering.events.remove(0).1.remove(0);
-        lane.sort();
-        (gathering.tick, lane)
+        Lanes { count: lane.samples.len(), events: vec![vec![lane]], tick: FINE }
     }
 
     #[test]
     fn samples_are_sorted_by_tick_with_their_weights() {
-        let ms = |ms: i64| 1_000_000_000 + ms * 1_000_000;
-        let (tick, lane) = gathered(&[(ms(2), 5, 1), (ms(1), 6, 3), (ms(1) + 1, 4, 1), (0, 9, 1)]);
-        assert_eq!(tick, FINE);
+        let mut lane = lanes(&[(20, 5, 1), (10, 6, 3), (10, 4, 1), (0, 9, 1)]).events.remove(0).remove(0);
+        lane.sort();
         assert_eq!(lane.samples, [9, 10 * SLOT + 6, 10 * SLOT + 4, 20 * SLOT + 5]);
         assert_eq!(lane.weights, [Weights::Each(vec![1, 3, 1, 1]), Weights::Same(7)]);
     }
 
     #[test]
-    fn tick_length_grows_with_samples_and_duration() {
-        let week = 1_000_000_000 + 7 * 86_400 * 1_000_000_000;
-        let (tick, lane) = gathered(&[(1_000_100_000, 0, 1), (1_010_000_000, 1, 1), (week, 2, 1)]);
-        assert_eq!(tick, 10 * FINE);
-        assert_eq!(lane.samples, [0, 10 * SLOT + 1, 604_800_000 * SLOT + 2]);
-        let (tick, lane) = gathered(&vec![(1_010_500_000, 3, 1); MANY + 1]);
-        assert_eq!((tick, lane.samples[0]), (COARSE, 10 * SLOT + 3));
-        assert_eq!(lane.weights[0], Weights::Same(1));
+    fn tick_length_grows_with_samples() {
+        for (count, tick, first) in [(MANY, FINE, 105), (MANY + 1, COARSE, 10)] {
+            let mut lanes = lanes(&vec![(105, 3, 1); count]);
+            lanes.coarsen();
+            assert_eq!((lanes.tick, lanes.events[0][0].samples[0]), (tick, first * SLOT + 3));
+            assert_eq!(lanes.events[0][0].weights[0], Weights::Same(1));
+        }
     }
 }

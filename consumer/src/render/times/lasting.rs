@@ -12,7 +12,7 @@ use super::LONGEST;
 use crate::convert::{Collecting, Track};
 use crate::live::{COLLECTOR, Event, Fields, Item, Kind, Sample, Value as Field, field};
 use crate::model::Thread;
-use crate::spans::{Listener, Scope, SpanKey, Told};
+use crate::spans::{Listener, Scope, SpanKey, SpanRecord};
 
 /// Maximum number of events on a page.
 pub const MOST: usize = 200_000;
@@ -26,7 +26,7 @@ const ABOUT: [&str; 6] = ["monitorClass", "parkedClass", "path", "host", "addres
 
 /// The kind of an event, in the order of the page's `LASTING`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Of {
+enum DurationKind {
     Span,
     Lock,
     Io,
@@ -46,10 +46,19 @@ enum Name {
 #[derive(Clone, Debug)]
 struct Entry {
     thread: u32,
-    of: Of,
+    of: DurationKind,
     start: i64,
     nanos: u64,
     name: Name,
+}
+
+/// The longest events.
+#[derive(Debug, Default)]
+struct Longest {
+    entries: Vec<Entry>,
+    left_out: u64,
+    /// Minimum duration in ns of the stored events, once some were left out.
+    shortest: u64,
 }
 
 /// Collects single events.
@@ -58,10 +67,11 @@ pub(super) struct Lasting {
     origin: i64,
     most: usize,
     listener: Listener,
-    entries: Vec<Entry>,
-    left_out: u64,
-    /// Minimum duration in ns of the stored events, once some were left out.
-    shortest: u64,
+    /// The types of the intervals that wait in `listener`, if they are of samples.
+    doubtful: Vec<Option<Arc<str>>>,
+    /// By type for samples: a type that is in all events of the page is not repeated above its stacks. `None`
+    /// for other events.
+    longest: BTreeMap<Option<Arc<str>>, Longest>,
     /// Distinct names.
     names: HashSet<Arc<str>>,
     spans: HashMap<SpanKey, Arc<str>>,
@@ -77,18 +87,18 @@ impl Lasting {
             origin,
             most,
             listener: Listener::new(),
-            entries: Vec::new(),
-            left_out: 0,
-            shortest: 0,
+            doubtful: Vec::new(),
+            longest: BTreeMap::new(),
             names: HashSet::new(),
             spans: HashMap::new(),
             open: HashMap::new(),
         }
     }
 
-    /// The duration in ns below which events will not be stored.
-    pub(super) fn shortest(&self) -> u64 {
-        self.shortest
+    /// The duration in ns below which samples of a type will not be stored.
+    pub(super) fn shortest(&self, event: &str) -> u64 {
+        let of_type = self.longest.iter().find(|(name, _)| name.as_deref() == Some(event));
+        of_type.map_or(0, |(_, longest)| longest.shortest)
     }
 
     /// Processes an item; `collecting` selects threads.
@@ -103,14 +113,14 @@ impl Lasting {
                 self.listener.take(item);
             }
             Item::Segment(_) => self.undoubted(collecting),
-            Item::Sample(sample) => match self.listener.take(item) {
-                Some(told) => self.told(told, collecting),
+            Item::Sample(sample) => match self.record(item, Some(&sample.event)) {
+                Some(told) => self.add_record(told, Some(&sample.event), collecting),
                 None => self.waited(sample, collecting),
             },
             Item::Other(event) if COLLECTOR.contains(&&*event.event) => self.paused(event, collecting),
             Item::Other(_) => {
-                if let Some(told) = self.listener.take(item) {
-                    self.told(told, collecting);
+                if let Some(told) = self.record(item, None) {
+                    self.add_record(told, None, collecting);
                 }
             }
             _ => {}
@@ -118,21 +128,32 @@ impl Lasting {
     }
 
     fn undoubted(&mut self, collecting: &mut Collecting<'_>) {
-        for told in self.listener.undoubted() {
-            self.told(told, collecting);
+        let types = std::mem::take(&mut self.doubtful);
+        for (told, sample) in self.listener.undoubted().into_iter().zip(types) {
+            self.add_record(told, sample.as_ref(), collecting);
         }
     }
 
-    fn told(&mut self, told: Told, collecting: &mut Collecting<'_>) {
+    /// Returns the span record of an item, of a sample of this type if it is one.
+    fn record(&mut self, item: &Item, sample: Option<&Arc<str>>) -> Option<SpanRecord> {
+        let told = self.listener.take(item);
+        self.doubtful.resize(self.listener.doubtful_count(), sample.cloned());
+        told
+    }
+
+    /// Processes a record, of a sample of this type if it is of one.
+    fn add_record(&mut self, told: SpanRecord, sample: Option<&Arc<str>>, collecting: &mut Collecting<'_>) {
         match told {
-            Told::Span(_, span) if self.spans.len() < MOST_SPANS || self.spans.contains_key(&span.key) => {
+            SpanRecord::Span(_, span)
+                if self.spans.len() < MOST_SPANS || self.spans.contains_key(&span.key) =>
+            {
                 let name = self.name(&span.name);
                 self.spans.insert(span.key, name);
             }
-            Told::Scope(thread, scope) => self.scope(&thread, scope, collecting),
-            Told::Interval(thread, span) => {
+            SpanRecord::Scope(thread, scope) => self.scope(&thread, scope, collecting),
+            SpanRecord::Interval(thread, span) => {
                 let name = Name::Text(self.name(&span.name));
-                self.put(Of::Span, Some(&thread), name, span.start, span.end, collecting);
+                self.put(sample, DurationKind::Span, Some(&thread), name, (span.start, span.end), collecting);
             }
             _ => {}
         }
@@ -144,26 +165,27 @@ impl Lasting {
         let key = (track as u32, scope.span, scope.start);
         if !scope.open {
             self.open.remove(&key);
-            self.put(Of::Span, Some(thread), Name::Span(scope.span), scope.start, scope.end, collecting);
+            let (name, range) = (Name::Span(scope.span), (scope.start, scope.end));
+            self.put(None, DurationKind::Span, Some(thread), name, range, collecting);
         } else if self.open.len() < self.most || self.open.contains_key(&key) {
             let end = self.open.entry(key).or_insert(scope.end);
             *end = scope.end.max(*end);
         } else {
-            self.left_out += 1;
+            self.longest.entry(None).or_default().left_out += 1;
         }
     }
 
     fn waited(&mut self, sample: &Sample, collecting: &mut Collecting<'_>) {
         let of = match sample.kind {
-            Kind::Lock => Of::Lock,
-            Kind::Io => Of::Io,
+            Kind::Lock => DurationKind::Lock,
+            Kind::Io => DurationKind::Io,
             _ => return,
         };
         let Some(nanos) = sample.duration_nanos else { return };
         let name = Name::Text(self.about(&sample.event, &sample.fields));
         let start = sample.time.epoch_nanos;
         let end = start.saturating_add_unsigned(nanos);
-        self.put(of, sample.thread.as_ref(), name, start, end, collecting);
+        self.put(Some(&sample.event), of, sample.thread.as_ref(), name, (start, end), collecting);
     }
 
     fn paused(&mut self, event: &Event, collecting: &mut Collecting<'_>) {
@@ -174,7 +196,8 @@ impl Lasting {
             _ => None,
         };
         let start = event.time.epoch_nanos;
-        self.put(Of::Collector, thread, name, start, start.saturating_add(nanos), collecting);
+        let range = (start, start.saturating_add(nanos));
+        self.put(None, DurationKind::Collector, thread, name, range, collecting);
     }
 
     /// Formats the subject: `jdk.FileRead` of `/etc/passwd` becomes `FileRead /etc/passwd`.
@@ -200,11 +223,11 @@ impl Lasting {
 
     fn put(
         &mut self,
-        of: Of,
+        sample: Option<&Arc<str>>,
+        of: DurationKind,
         thread: Option<&Arc<Thread>>,
         name: Name,
-        start: i64,
-        end: i64,
+        (start, end): (i64, i64),
         collecting: &mut Collecting<'_>,
     ) {
         // An event that ends before it starts has duration 0.
@@ -213,57 +236,56 @@ impl Lasting {
             return;
         }
         let Some(thread) = collecting.thread(thread) else { return };
-        self.keep(thread as u32, of, name, start, end, collecting);
-    }
-
-    fn keep(&mut self, thread: u32, of: Of, name: Name, start: i64, end: i64, collecting: &Collecting<'_>) {
-        let (from, to) = (start.saturating_sub(self.origin), end.saturating_sub(self.origin));
-        // Events before the origin are not visible.
-        if to < 0 || from.unsigned_abs() > LONGEST || to.unsigned_abs() > LONGEST {
-            self.left_out += 1;
+        let longest = match self.longest.get_mut(&sample.cloned()) {
+            Some(longest) => longest,
+            None => self.longest.entry(sample.cloned()).or_default(),
+        };
+        let Some(entry) = entry(self.origin, thread as u32, of, name, (start, end)) else {
+            longest.left_out += 1;
             return;
-        }
-        self.entries.push(Entry { thread, of, start: from, nanos: from.abs_diff(to), name });
-        if self.entries.len() >= self.most.saturating_mul(2).max(2) {
-            self.cut(collecting.met_threads());
+        };
+        if longest.add(entry, self.most, collecting.met_threads()) {
+            self.names.clear();
         }
     }
 
-    /// Retains only the longest events. The result does not depend on their order.
-    fn cut(&mut self, threads: &[Track]) {
-        let thread = |entry: &Entry| &threads[entry.thread as usize];
-        let key = |entry: &Entry| (Reverse(entry.nanos), entry.start, entry.of);
-        self.entries.sort_by(|a, b| {
-            key(a).cmp(&key(b)).then_with(|| thread(a).in_order(thread(b))).then_with(|| a.name.cmp(&b.name))
-        });
-        self.left_out += self.entries.len().saturating_sub(self.most) as u64;
-        if self.entries.len() > self.most {
-            self.entries.truncate(self.most);
-            self.shortest = self.entries.last().map_or(0, |entry| entry.nanos);
-        }
-        self.names.clear();
-    }
-
-    /// Returns the stored events by the position of their thread.
-    pub(super) fn finish(mut self, collecting: &mut Collecting<'_>) -> Lasted {
+    /// Returns the stored events by the position of their thread, without samples of types for which
+    /// `is_drawn` returns true.
+    pub(super) fn finish(
+        mut self,
+        is_drawn: impl Fn(&str) -> bool,
+        collecting: &mut Collecting<'_>,
+    ) -> Lasted {
         self.undoubted(collecting);
-        for ((thread, span, start), end) in std::mem::take(&mut self.open) {
-            if collecting.meets(start, end.max(start)) {
-                self.keep(thread, Of::Span, Name::Open(span), start, end.max(start), collecting);
+        let threads = collecting.met_threads();
+        let mut longest = Longest::default();
+        for (event, of_type) in std::mem::take(&mut self.longest) {
+            if !event.is_some_and(|event| is_drawn(&event)) {
+                longest.entries.extend(of_type.entries);
+                longest.left_out += of_type.left_out;
             }
         }
-        let threads = collecting.met_threads();
-        self.cut(threads);
+        for ((thread, span, start), end) in std::mem::take(&mut self.open) {
+            if collecting.meets(start, end.max(start)) {
+                let range = (start, end.max(start));
+                match entry(self.origin, thread, DurationKind::Span, Name::Open(span), range) {
+                    Some(entry) => _ = longest.add(entry, self.most, threads),
+                    None => longest.left_out += 1,
+                }
+            }
+        }
+        longest.cut(self.most, threads);
+        let Longest { mut entries, left_out, .. } = longest;
         let mut lanes = vec![Vec::new(); threads.len()];
         // Retains the longest copy of an activation in two files; it comes first.
         let mut told = HashSet::new();
-        self.entries.retain(|entry| match entry.name {
+        entries.retain(|entry| match entry.name {
             Name::Text(_) => true,
             Name::Span(span) | Name::Open(span) => told.insert((entry.thread, entry.start, span)),
         });
-        let mut counts: BTreeMap<(Of, Arc<str>), u64> = BTreeMap::new();
-        let mut named = Vec::with_capacity(self.entries.len());
-        for entry in &self.entries {
+        let mut counts: BTreeMap<(DurationKind, Arc<str>), u64> = BTreeMap::new();
+        let mut named = Vec::with_capacity(entries.len());
+        for entry in &entries {
             let name = (entry.of, self.named(&entry.name));
             *counts.entry(name.clone()).or_default() += 1;
             named.push(name);
@@ -272,7 +294,7 @@ impl Lasting {
         // Most numbers need one byte.
         names.sort_by_key(|&(_, count)| Reverse(count));
         let numbers: HashMap<_, _> = names.iter().map(|(name, _)| name).zip(0u32..).collect();
-        for (entry, name) in self.entries.iter().zip(&named) {
+        for (entry, name) in entries.iter().zip(&named) {
             let start = entry.start.div_euclid(MICRO);
             let end = entry.start.saturating_add_unsigned(entry.nanos).div_euclid(MICRO);
             let lasts = Lasts { start, micros: start.abs_diff(end), name: numbers[name] };
@@ -281,7 +303,7 @@ impl Lasting {
         // A nested event follows the event around it.
         lanes.iter_mut().for_each(|lane| lane.sort_by_key(|of| (of.start, Reverse(of.micros), of.name)));
         let names = names.into_iter().map(|((of, name), _)| (of, name)).collect();
-        Lasted { names, lanes, left_out: self.left_out }
+        Lasted { names, lanes, left_out }
     }
 
     fn named(&self, name: &Name) -> Arc<str> {
@@ -297,6 +319,40 @@ impl Lasting {
     }
 }
 
+/// Returns an event that lasted from `start` to `end`, in ns since 1970; `None` if it is not visible.
+fn entry(origin: i64, thread: u32, of: DurationKind, name: Name, (start, end): (i64, i64)) -> Option<Entry> {
+    let (from, to) = (start.saturating_sub(origin), end.saturating_sub(origin));
+    // Events before the origin are not visible.
+    let is_visible = to >= 0 && from.unsigned_abs() <= LONGEST && to.unsigned_abs() <= LONGEST;
+    is_visible.then(|| Entry { thread, of, start: from, nanos: from.abs_diff(to), name })
+}
+
+impl Longest {
+    /// Adds an event; returns true if others were left out for it.
+    fn add(&mut self, entry: Entry, most: usize, threads: &[Track]) -> bool {
+        self.entries.push(entry);
+        let is_full = self.entries.len() >= most.saturating_mul(2).max(2);
+        if is_full {
+            self.cut(most, threads);
+        }
+        is_full
+    }
+
+    /// Retains only the longest events. The result does not depend on their order.
+    fn cut(&mut self, most: usize, threads: &[Track]) {
+        let thread = |entry: &Entry| &threads[entry.thread as usize];
+        let key = |entry: &Entry| (Reverse(entry.nanos), entry.start, entry.of);
+        self.entries.sort_by(|a, b| {
+            key(a).cmp(&key(b)).then_with(|| thread(a).in_order(thread(b))).then_with(|| a.name.cmp(&b.name))
+        });
+        self.left_out += self.entries.len().saturating_sub(most) as u64;
+        if self.entries.len() > most {
+            self.entries.truncate(most);
+            self.shortest = self.entries.last().map_or(0, |entry| entry.nanos);
+        }
+    }
+}
+
 /// An event: start in µs after the origin, duration in µs, number of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lasts {
@@ -308,7 +364,7 @@ pub(super) struct Lasts {
 /// Duration events, in order of start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lasted {
-    names: Vec<(Of, Arc<str>)>,
+    names: Vec<(DurationKind, Arc<str>)>,
     /// By thread.
     pub(super) lanes: Vec<Vec<Lasts>>,
     left_out: u64,
@@ -318,7 +374,7 @@ impl Lasted {
     /// Appends the events to `columns`, after the samples: for each thread the times between starts, the
     /// durations and the numbers of names; then the names, in JSON. Returns the description for the page,
     /// or `None` if there are no events.
-    pub(super) fn tell(&self, columns: &mut Vec<u8>) -> Option<Value> {
+    pub(super) fn encode(&self, columns: &mut Vec<u8>) -> Option<Value> {
         let first = self.lanes.iter().filter_map(|lane| lane.first()).map(|of| of.start).min();
         if first.is_none() && self.left_out == 0 {
             return None;
@@ -404,7 +460,7 @@ mod tests {
         let mut lasting = Lasting::new(ORIGIN, most);
         lasting.take(&begun(), &mut collecting);
         items.iter().for_each(|item| lasting.take(item, &mut collecting));
-        let lasted = lasting.finish(&mut collecting);
+        let lasted = lasting.finish(|_| false, &mut collecting);
         let name = |of: &Lasts| lasted.names[of.name as usize].1.to_string();
         let lane = |lane: &Vec<Lasts>| lane.iter().map(|of| (name(of), of.start, of.micros)).collect();
         let mut both: Vec<_> = collecting.met_threads().iter().zip(&lasted.lanes).collect();
@@ -412,7 +468,7 @@ mod tests {
         (both.into_iter().map(|(track, of)| (track.label.clone(), lane(of))).collect(), lasted.left_out)
     }
 
-    fn of(name: &str, start: i64, micros: u64) -> Named {
+    fn named_event(name: &str, start: i64, micros: u64) -> Named {
         (name.to_owned(), start, micros)
     }
 
@@ -431,8 +487,12 @@ mod tests {
         ];
         let (lanes, left_out) = gathered(10, &items);
         let open = format!("{} (not ended)", SpanKey::Id(3));
-        let worker = vec![of("GET /cart", 0, 30_000), of("query", 2_000, 3_000), of(&open, 40_000, 2_000)];
-        let none = vec![of("GarbageCollection G1New", 1_000, 1_000)];
+        let worker = vec![
+            named_event("GET /cart", 0, 30_000),
+            named_event("query", 2_000, 3_000),
+            named_event(&open, 40_000, 2_000),
+        ];
+        let none = vec![named_event("GarbageCollection G1New", 1_000, 1_000)];
         let labels: Vec<&str> = lanes.iter().map(|(label, _)| label.as_str()).collect();
         assert_eq!(labels, ["[no thread]", "[worker tid=7]"]);
         assert_eq!((&lanes[0].1, &lanes[1].1, left_out), (&none, &worker, 0));
@@ -473,7 +533,10 @@ mod tests {
         ];
         let (lanes, left_out) = gathered(10, &items);
         let name = "GarbageCollection G1New";
-        assert_eq!(lanes[0].1, [of(name, -2_000, 3_000), of(name, 1_000, 0), of(name, 5_000, 0)]);
+        assert_eq!(
+            lanes[0].1,
+            [named_event(name, -2_000, 3_000), named_event(name, 1_000, 0), named_event(name, 5_000, 0)]
+        );
         assert_eq!(left_out, 4);
     }
 }

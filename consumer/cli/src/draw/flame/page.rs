@@ -1,9 +1,9 @@
 //! The page of a flame graph: the events that it offers and the times of their samples.
 
 use anyhow::Result;
-use flightline_consumer::fold::{self, Types};
+use flightline_consumer::fold;
 use flightline_consumer::model::Model;
-use flightline_consumer::picture::{self, Drawn, Offer};
+use flightline_consumer::picture::{self, Drawn, DrawnTypes, Offer, PageTimes};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::html::{self, Event, Events};
 use flightline_consumer::render::java::Java;
@@ -13,14 +13,14 @@ use flightline_consumer::tree::Tree;
 use super::{FlameArgs, title};
 use crate::diagnostics;
 use crate::input::profile::{self, For, Profile};
-use crate::input::timeline::{self, Durations};
+use crate::input::timeline;
 
 /// The parts of a page.
 #[derive(Default)]
 pub(super) struct Page {
     events: Vec<Event>,
-    /// The types that each event draws; `None` if the inputs are not recordings.
-    types: Option<Vec<Types>>,
+    /// The types that each event draws, and the recordings' model; `None` if the inputs are not recordings.
+    drawn: Option<(Vec<DrawnTypes>, Model)>,
     java: Java,
 }
 
@@ -29,19 +29,19 @@ impl Page {
         Self { events, ..Self::default() }
     }
 
-    fn from_recordings(drawn: Vec<Drawn>) -> Self {
+    fn from_recordings(drawn: Vec<Drawn>, model: Model) -> Self {
         let (mut page, mut types) = (Self::default(), Vec::new());
         for Drawn { event, java, types: of } in drawn {
             page.events.push(event);
             page.java.add(java);
             types.push(of);
         }
-        Self { types: Some(types), ..page }
+        Self { drawn: Some((types, model)), ..page }
     }
 }
 
 /// Selects the events of a page: the profile's, and without `-e` the others of the recordings.
-pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
+pub(super) fn events(args: &FlameArgs, profile: Profile, times: Option<&PageTimes<'_>>) -> Result<Page> {
     let select = &args.stacks.select;
     let other = profile.otherwise(select, For::Page)?;
     let Profile { tree, model, missing, .. } = profile;
@@ -63,11 +63,11 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     let shown: Vec<&Tree> = measures.iter().collect();
     let subtitle = picture::headline(&model, &options, &shown, missing.as_ref(), None, &others);
     let name = fold::selected_names(&model, &options).join(", ");
-    let types = fold::types(&model, &options)?;
+    let types = fold::types(&model, &options)?.into();
     let java = picture::java(&model, &options, &profile::reshape(select, For::Page)?);
     let event = Event { name, subtitle: Some(subtitle), measures, latency: None };
     let mut drawn = vec![Drawn { event, java, types }];
-    drawn.extend(more(args, &model, &offer, &others)?);
+    drawn.extend(more(args, &model, &offer, &others, times)?);
     if let Some((name, samples)) = offer.left_out.first() {
         let names: Vec<&str> = others.iter().map(String::as_str).collect();
         diagnostics::note(format_args!(
@@ -78,27 +78,42 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
             picture::MOST_OTHER_SAMPLES,
         ));
     }
-    Ok(Page::from_recordings(drawn))
+    Ok(Page::from_recordings(drawn, model))
 }
 
 /// Draws the offered events, whose samples may not have been loaded yet.
-fn more(args: &FlameArgs, model: &Model, offer: &Offer, others: &[String]) -> Result<Vec<Drawn>> {
+fn more(
+    args: &FlameArgs,
+    model: &Model,
+    offer: &Offer,
+    others: &[String],
+    times: Option<&PageTimes<'_>>,
+) -> Result<Vec<Drawn>> {
     if offer.names.is_empty() {
         return Ok(Vec::new());
     }
     let select = &args.stacks.select;
     let (options, reshape) = (profile::options(select, For::Page), profile::reshape(select, For::Page)?);
-    let read = match model.passed_over.is_empty() {
+    let read = match times.is_some() || model.passed_over.is_empty() {
         true => None,
         false => profile::read_more(&args.stacks.inputs, select, &offer.names)?,
     };
-    let model = read.as_ref().unwrap_or(model);
+    let selected = read.as_ref().unwrap_or(model);
+    let event = |name: &String| {
+        let other = times.and_then(PageTimes::others).and_then(|model| {
+            let drawn = picture::event(model, &options, &reshape, name, others)?;
+            let types = DrawnTypes { is_other: true, ..drawn.types };
+            Some(Drawn { types, ..drawn })
+        });
+        other.or_else(|| picture::event(selected, &options, &reshape, name, others))
+    };
+    let model = times.and_then(PageTimes::others).unwrap_or(selected);
     let names = offer.names.iter().flat_map(|name| picture::variants(model, name));
-    Ok(names.filter_map(|name| picture::event(model, &options, &reshape, &name, others)).collect())
+    Ok(names.filter_map(|name| event(&name)).collect())
 }
 
 /// Selects the events of `--measure`; `trees` are by time or bytes.
-pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Option<&Model>) -> Result<Page> {
+pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Option<Model>) -> Result<Page> {
     let Some(model) = model else {
         let event = |(name, tree): (String, Tree)| {
             let subtitle = Some(format!("{name}: {}", diagnostics::amount(tree.total, &tree.unit)));
@@ -108,24 +123,31 @@ pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Opti
     };
     let select = &args.stacks.select;
     let (options, reshape) = (profile::options(select, For::Page), profile::reshape(select, For::Page)?);
-    let drawn = trees.iter().filter_map(|(name, _)| picture::event(model, &options, &reshape, name, &[]));
-    Ok(Page::from_recordings(drawn.collect()))
+    let drawn = trees.iter().filter_map(|(name, _)| picture::event(&model, &options, &reshape, name, &[]));
+    Ok(Page::from_recordings(drawn.collect(), model))
 }
 
 /// Writes the page.
-pub(super) fn write(args: &FlameArgs, mut page: Page, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn write(
+    args: &FlameArgs,
+    mut page: Page,
+    times: Option<PageTimes<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let mut moments = None;
-    if let Some(types) = &page.types {
+    if let Some((drawn, model)) = &page.drawn {
         let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
-        let mut durations = Durations::new(inputs, select, types)?;
-        if can_have_times(args, &page.events) {
-            moments = timeline::moments(inputs, select, types, &mut durations)?;
+        if let Some(times) = &times {
+            let latencies = timeline::latencies(select, times, model, drawn);
+            page.events.iter_mut().zip(latencies).for_each(|(event, latency)| event.latency = latency);
         }
-        let latencies = durations.finish(inputs, select, types)?;
-        page.events.iter_mut().zip(latencies).for_each(|(event, latency)| event.latency = latency);
+        if can_have_times(args, &page.events) && timeline::is_timed(inputs, select, For::Page) {
+            let measure = profile::options(select, For::Page).measure;
+            moments = times.map(|times| times.moments(model, drawn, measure));
+        }
     }
     let events = Events::new(page.events, args.picture.java(page.java));
-    let times = moments.and_then(|moments| times(args, &events, moments));
+    let times = moments.and_then(|moments| placed(args, &events, moments));
     let options = args.picture.common(PictureOptions { title: title(args), subtitle: None, inverted: false });
     Ok(html::write_events(&events, times.as_ref(), &options, out)?)
 }
@@ -152,7 +174,7 @@ fn can_have_times(args: &FlameArgs, events: &[Event]) -> bool {
 }
 
 /// Assigns the samples to the boxes of the page.
-fn times(args: &FlameArgs, events: &Events, moments: Moments) -> Option<Times> {
+fn placed(args: &FlameArgs, events: &Events, moments: Moments) -> Option<Times> {
     let trees = events.trees();
     let trees: Vec<&[&Tree]> = trees.iter().map(Vec::as_slice).collect();
     let times = picture::times(moments, &trees, &profile::options(&args.stacks.select, For::Page));

@@ -81,12 +81,12 @@ fn plan(name: &str) -> Option<&'static LossPlan> {
 }
 
 /// Returns true if events of this type report losses.
-pub(super) fn knows(name: &str) -> bool {
+pub(crate) fn knows(name: &str) -> bool {
     plan(name).is_some()
 }
 
 /// Adds the losses that an event reports since the one before.
-pub(super) fn take(losses: &mut Losses, event: &EventRef<'_>) {
+pub(crate) fn take(losses: &mut Losses, event: &EventRef<'_>) {
     let Some(plan) = plan(&event.class().name) else { return };
     let field = |name| event.field(name).ok().flatten();
     let number = |name| field(name).and_then(|v| u64::try_from(v.as_i64()?).ok()).unwrap_or(0);

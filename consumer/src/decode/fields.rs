@@ -1,0 +1,1 @@
+//! Fields of events and constants. Malformed fields count as missing.
