@@ -369,7 +369,7 @@ fn image_extensions_are_rejected_as_record_output() {
     for (name, remedy) in [("x.svg", "--flame x.svg"), ("x.HTML", "--flame x.HTML"), ("x.folded", "fold")] {
         let mut command = Command::new(victim::flightline());
         command.args(["record", "-o", name, "--", "touch", "started"]).current_dir(folder.path());
-        expect_message(&run(&mut command, LIMIT), 1, &[name, remedy]);
+        expect_message(&run(&mut command, LIMIT), 2, &[name, remedy]);
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -409,7 +409,7 @@ fn flame_option_is_rejected_for_streams_and_patterns() {
         let refused = run(command.arg("--").arg("touch").arg(at("ran")), LIMIT);
         assert_eq!(
             (refused.code(), refused.stderr.lines().count()),
-            (1, 1),
+            (2, 1),
             "{output:?}: {}",
             refused.stderr
         );

@@ -42,7 +42,7 @@ pub struct SelectArgs {
     /// the most frequent]
     #[arg(short, long = "event", alias = "events", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,
-    /// Weigh samples by time or bytes instead of counting them
+    /// Measure the time or bytes that samples represent instead of their number
     #[arg(long)]
     pub total: bool,
     /// Count samples even for events with a time or size.
@@ -51,7 +51,7 @@ pub struct SelectArgs {
     /// Keep files and addresses of frames.
     #[arg(skip)]
     pub places: bool,
-    /// Add the thread as the root frame
+    /// Separate the stacks by thread: the thread becomes the root frame
     #[arg(short, long)]
     #[arg(help_heading = help::FRAMES)]
     pub threads: bool,
@@ -143,11 +143,11 @@ impl SelectArgs {
 /// Selection of samples, shared by all commands that read them.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SampleArgs {
-    /// Keep stacks with a frame that matches; repeatable, then all must match
+    /// Use only stacks that contain a function that matches; repeatable, then all must match
     #[arg(short = 'I', long, value_name = "REGEX")]
     #[arg(help_heading = help::FILTERS)]
     pub include: Vec<Regex>,
-    /// Drop stacks with a frame that matches; repeatable
+    /// Ignore stacks that contain a function that matches; repeatable
     #[arg(short = 'X', long, value_name = "REGEX")]
     #[arg(help_heading = help::FILTERS)]
     pub exclude: Vec<Regex>,
