@@ -84,7 +84,7 @@ fn shares_are_correct_on_jdk_17() {
 
 #[test]
 fn shares_are_correct_on_jdk_25() {
-    let serial = ["-XX:+UseSerialGC", "-XX:-UseCompressedClassPointers"];
+    let serial = ["-XX:+UseSerialGC", "-XX:-UseCompressedClassPointers", "-Xshare:off"];
     check_options(25, &[&serial, &["-XX:+UseZGC"], &["-XX:TieredStopAtLevel=1"], &["-Xint"]]);
 }
 
