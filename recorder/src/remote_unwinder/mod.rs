@@ -29,9 +29,11 @@ use crate::{
 };
 
 mod chain;
-// The wall clock does not use it yet.
-#[allow(dead_code)]
+// Only tests use it: the walker follows all threads that they found by registers and unwind tables.
+#[cfg(test)]
 mod hotspot;
+#[cfg(test)]
+mod java_tests;
 pub(crate) mod stacks;
 
 const PAGE: usize = 4096;
