@@ -89,7 +89,7 @@ fn shares_are_correct_on_jdk_25() {
 }
 
 /// The first source line of `JavaAnswer.java` that contains a text.
-fn line_of(text: &str) -> u64 {
+fn source_line(text: &str) -> u64 {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/JavaAnswer.java");
     let source = std::fs::read_to_string(source).unwrap();
     source.lines().position(|line| line.contains(text)).unwrap() as u64 + 1
@@ -121,9 +121,9 @@ fn check_frames(frames: &[Json], types: &[(&str, &str)]) {
     let lines = |name: &str| {
         frames.iter().filter(|f| f["method"]["name"] == name).map(|f| f["lineNumber"].as_u64().unwrap())
     };
-    let mix = line_of("line: mix");
+    let mix = source_line("line: mix");
     assert!(lines("mix").all(|line| (mix..mix + 3).contains(&line)), "mix: {:?}", lines("mix").max());
-    let beta = line_of("line: beta");
+    let beta = source_line("line: beta");
     assert!(lines("beta").all(|line| line == beta), "beta: {:?}", lines("beta").max());
     let calls = frames.iter().filter(|f| f["method"]["name"] == "beta" && f["bytecodeIndex"] != 0);
     assert!(calls.count() > 0, "bytecode indices of the calls in beta");

@@ -148,7 +148,7 @@ fn interpreted_frames_are_followed_by_their_callers() {
 }
 
 #[test]
-fn entry_of_the_interpreter_has_its_caller() {
+fn interpreter_entry_has_its_caller() {
     let method = 0x7f00_0000_1000;
     // The return address, then the frame of the compiled caller.
     let stack = [METHOD + HEADER + ADD, 1, 2, 0x5678, NATIVE];

@@ -13,7 +13,7 @@ use flightline_in_signal::layout::java_frame::{self, Word};
 use jfr_format::schema::frame_type;
 
 use super::hotspot::code_blob::BlobKind;
-use super::hotspot::discovery::{Discovery, Found};
+use super::hotspot::discovery::{Discovery, DiscoveryEvent};
 use super::hotspot::memory::{ReadMemory, RemoteMemory};
 use super::hotspot::{self, HotspotNames, JavaFrame, Unresolved, UnresolvedCounts};
 use super::images::{Images, JVM};
@@ -84,7 +84,7 @@ impl JavaFrames {
             self.version += u64::from(interpreted);
         }
         match self.discovery.look(pid, shared, modules, images, now_ns)? {
-            Found::Published(code_start, layout) => {
+            DiscoveryEvent::Published(code_start, layout) => {
                 let memory = RemoteMemory { pid };
                 let call_stub_return = memory.u64(layout.frame.call_stub_return_address).unwrap_or(0);
                 let names = HotspotNames::new(*layout);
@@ -92,7 +92,7 @@ impl JavaFrames {
                 self.jvm = Some(Box::new(Jvm { memory, code_start, call_stub_return, names, compiled }));
                 None
             }
-            Found::Unsupported(reason) => Some(format!("process {pid}: no Java frames: {reason}")),
+            DiscoveryEvent::Unsupported(reason) => Some(format!("process {pid}: no Java frames: {reason}")),
         }
     }
 

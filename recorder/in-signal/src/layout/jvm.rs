@@ -143,7 +143,7 @@ pub mod java_frame {
         use super::*;
 
         #[test]
-        fn words_decode_to_what_was_encoded() {
+        fn words_round_trip() {
             let word = code(0x1234_5678, 0x0101_0203);
             assert_eq!(decode(word), Word::Code { offset: 0x1234_5678, compile_id: 0x01_0203 });
             let [method, bytecode] = interpreted(0x7f12_3456_7890, 0x7f00_0000_0001);

@@ -46,7 +46,7 @@ pub struct Discovery {
 
 /// A result of the search.
 #[derive(Debug, PartialEq)]
-pub enum Found {
+pub enum DiscoveryEvent {
     /// Its code cache is published: start address and layout.
     Published(u64, Box<HotspotLayout>),
     /// Its stacks will be recorded as those of native programs, for this reason.
@@ -62,7 +62,11 @@ impl Discovery {
         modules: &ModuleMap,
         images: &Images,
         now_ns: u64,
-    ) -> Option<Found> {
+    ) -> Option<DiscoveryEvent> {
+        // The walker knows the frames of this architecture only.
+        if cfg!(not(target_arch = "x86_64")) {
+            return None;
+        }
         let memory = RemoteMemory { pid };
         if matches!(self.state, State::None) && self.searched != modules.version {
             let file = |mapping: &&Mapping| {
@@ -81,7 +85,7 @@ impl Discovery {
                 Err(_) if now_ns.saturating_sub(self.found_ns) < RELOCATED_NS => return None,
                 Err(error) => {
                     self.state = State::Unsupported;
-                    return Some(Found::Unsupported(error.to_string()));
+                    return Some(DiscoveryEvent::Unsupported(error.to_string()));
                 }
             }
         }
@@ -95,7 +99,7 @@ impl Discovery {
         };
         let start = publish(&memory, &layout, shared)?;
         self.state = State::Published(layout.clone());
-        Some(Found::Published(start, layout))
+        Some(DiscoveryEvent::Published(start, layout))
     }
 }
 
