@@ -9,7 +9,7 @@
 //!     declarations.rs                      the definition of a function, by name
 //!     demangle.rs                          readable names
 //!   jit/          JIT-compiled code                    kernel/   kernel functions
-//!   hotspot/      Java code
+//!   hotspot/      Java code, by java_frames.rs
 //! context_words.rs  thread-local variables of tracing contexts; allocators.rs: the allocator of a program
 //! intern.rs     stacks, methods, classes: one key each in the output
 //! symbolize.rs  symbolizes a finished recording
