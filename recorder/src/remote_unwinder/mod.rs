@@ -32,8 +32,6 @@ mod chain;
 // Only tests use it: the walker follows all threads that they found by registers and unwind tables.
 #[cfg(test)]
 mod hotspot;
-#[cfg(test)]
-mod java_tests;
 pub(crate) mod stacks;
 
 const PAGE: usize = 4096;
@@ -375,6 +373,8 @@ impl Memory for Remote<'_> {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
+    mod java_frames;
+
     use super::*;
 
     #[test]
