@@ -25,13 +25,13 @@ use flightline_consumer::tree::Tree;
 use flightline_recorder::stream::Token;
 use regex::Regex;
 
-use crate::Outcome;
-use crate::args::help;
-use crate::args::selection::SelectArgs;
+use crate::args::{help, selection::SelectArgs};
 use crate::diagnostics::all_shown;
-use crate::input::profile::{self, For};
-use crate::input::spans;
-use crate::output;
+use crate::input::{
+    profile::{self, For},
+    spans,
+};
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -7,12 +7,12 @@ use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::convert::{chrome, d3, firefox, speedscope};
 use flightline_consumer::folded;
 
-use crate::Outcome;
 use crate::args::selection::StackArgs;
-use crate::diagnostics;
-use crate::input::profile::{self, For};
-use crate::input::timeline;
-use crate::output;
+use crate::input::{
+    profile::{self, For},
+    timeline,
+};
+use crate::{Outcome, diagnostics, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -14,15 +14,10 @@ use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self as picture, DifferenceOptions};
 use flightline_consumer::tree::Tree;
 
-use crate::Outcome;
-use crate::args::appearance::SvgArgs;
-use crate::args::help;
-use crate::args::selection::SelectArgs;
-use crate::args::values;
+use crate::args::{appearance::SvgArgs, help, selection::SelectArgs, values};
 use crate::diagnostics::{self, shown};
-use crate::input::profile;
-use crate::input::profile::{For, Profile};
-use crate::output;
+use crate::input::profile::{self, For, Profile};
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

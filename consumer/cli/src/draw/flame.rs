@@ -16,13 +16,16 @@ use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::{PictureOptions, chart, svg};
 use flightline_consumer::tree::Tree;
 
-use crate::Outcome;
-use crate::args::appearance::SvgArgs;
-use crate::args::selection::{Counters, SelectArgs, StackArgs, counters};
-use crate::diagnostics;
-use crate::input::profile::{For, Measures, Profile};
-use crate::input::{profile, timeline};
+use crate::args::{
+    appearance::SvgArgs,
+    selection::{Counters, SelectArgs, StackArgs, counters},
+};
+use crate::input::{
+    profile::{self, For, Measures, Profile},
+    timeline,
+};
 use crate::output::{self, png};
+use crate::{Outcome, diagnostics};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -17,10 +17,9 @@ use flightline_service::profile_store::StoreSettings;
 use flightline_service::server::{self, Tls};
 use flightline_service::settings::Settings;
 
-use crate::Outcome;
 use crate::args::help;
-use crate::diagnostics;
 use crate::fleet::store::engine;
+use crate::{Outcome, diagnostics};
 
 pub mod token;
 

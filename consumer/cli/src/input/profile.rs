@@ -23,11 +23,12 @@ use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
 use crate::Outcome;
-use crate::args::selection::{Counters, GroupBy, NameStyle, SelectArgs};
-use crate::args::time_range::{self, Times};
+use crate::args::{
+    selection::{Counters, GroupBy, NameStyle, SelectArgs},
+    time_range::{self, Times},
+};
 use crate::diagnostics::{self, Progress, shown};
-use crate::input::{self, Source, spans};
-use crate::input::{event_reader, pprof_labels, repository};
+use crate::input::{self, Source, event_reader, pprof_labels, repository, spans};
 
 /// A tree and its origin.
 pub struct Profile {

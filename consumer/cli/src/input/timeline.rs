@@ -15,12 +15,13 @@ use flightline_consumer::render::times::{Gathering, Moments};
 use flightline_consumer::unfreed;
 use jfr_format::header::{ChunkHeader, LEN};
 
-use crate::args::selection::SelectArgs;
-use crate::args::time_range;
+use crate::args::{selection::SelectArgs, time_range};
 use crate::diagnostics::{self, shown};
-use crate::input::event_reader;
-use crate::input::profile::{self, For, Profile};
-use crate::input::repository;
+use crate::input::{
+    event_reader,
+    profile::{self, For, Profile},
+    repository,
+};
 
 /// Returns individual samples if the inputs have timestamps, otherwise the stacks one after the other.
 pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: For) -> Result<Tracks> {

@@ -17,15 +17,16 @@ use flightline_consumer::spans::Counts;
 use flightline_consumer::spans::report::{By, Filter};
 use flightline_consumer::tree::Tree;
 
-use crate::Outcome;
 use crate::args::selection::SelectArgs;
 use crate::diagnostics::{self, all_shown};
-use crate::input::event_reader::{self, Taker};
-use crate::input::profile::{self, For};
-use crate::input::{repository, timeline};
+use crate::input::{
+    event_reader::{self, Taker},
+    profile::{self, For},
+    repository, timeline,
+};
 use crate::off_cpu::options::{Format, GraphArgs};
 use crate::output::{self, png};
-use crate::spans;
+use crate::{Outcome, spans};
 
 pub const EXAMPLES: &str = "\
 Examples:

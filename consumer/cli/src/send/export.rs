@@ -18,15 +18,10 @@ use flightline_recorder::settings::units::{bytes, duration};
 use prost::Message;
 use regex::Regex;
 
-use crate::Outcome;
-use crate::args::selection::SampleArgs;
-use crate::args::usage::usage;
-use crate::args::values;
-use crate::args::{help, time_range};
+use crate::args::{help, selection::SampleArgs, time_range, usage::usage, values};
 use crate::diagnostics::{self, Progress, shown};
-use crate::input::unfinished;
-use crate::input::{self, repository, stream};
-use crate::output;
+use crate::input::{self, repository, stream, unfinished};
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

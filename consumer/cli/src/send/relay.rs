@@ -13,11 +13,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::args::stream::StreamArgs;
-use crate::diagnostics;
-use crate::output;
 use crate::signals::Signals;
+use crate::{Outcome, diagnostics, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -15,12 +15,13 @@ use flightline_consumer::report::{
 };
 use flightline_consumer::view::{self, Enabled, Options, Plan, Table, Viewer};
 
-use crate::Outcome;
-use crate::args::selection::{SelectArgs, StackArgs};
-use crate::args::time_range::RangeArgs;
+use crate::args::{
+    selection::{SelectArgs, StackArgs},
+    time_range::RangeArgs,
+};
 use crate::diagnostics::{self, all_shown};
 use crate::input::profile::{self, For};
-use crate::output;
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

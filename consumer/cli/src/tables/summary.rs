@@ -11,12 +11,13 @@ use flightline_consumer::warnings::Warnings;
 use jfr_format::read::Recording;
 use serde_json::json;
 
-use crate::Outcome;
 use crate::args::time_range;
 use crate::diagnostics::{self, Progress, plain, shown};
-use crate::input;
-use crate::input::repository::{self, Parts};
-use crate::output;
+use crate::input::{
+    self,
+    repository::{self, Parts},
+};
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -15,12 +15,13 @@ use flightline_consumer::view::{
 };
 use jfr_format::read::{Item, Recording, default_jobs};
 
-use crate::Outcome;
-use crate::args::time_range::{RangeArgs, Times, check};
-use crate::args::usage::usage;
+use crate::args::{
+    time_range::{RangeArgs, Times, check},
+    usage::usage,
+};
 use crate::diagnostics::{self, Progress, shown};
 use crate::input::{self, repository};
-use crate::output;
+use crate::{Outcome, output};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\

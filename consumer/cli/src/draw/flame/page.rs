@@ -12,8 +12,10 @@ use flightline_consumer::tree::Tree;
 
 use super::{FlameArgs, title};
 use crate::diagnostics;
-use crate::input::profile::{self, For, Profile};
-use crate::input::timeline::{self, Durations};
+use crate::input::{
+    profile::{self, For, Profile},
+    timeline::{self, Durations},
+};
 
 /// The parts of a page.
 #[derive(Default)]

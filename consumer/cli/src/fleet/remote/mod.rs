@@ -14,9 +14,8 @@ use flightline_recorder::settings::units::duration;
 use flightline_service::wire::{Create, History, Mode, Run, Runs, State, Status, Target, Targets};
 use serde::Serialize;
 
-use crate::Outcome;
 use crate::diagnostics::{self, Progress};
-use crate::output;
+use crate::{Outcome, output};
 use client::Client;
 
 pub const EXAMPLES: &str = "\
