@@ -11,8 +11,7 @@ use flightline_recorder::{
     },
 };
 
-use crate::args::help;
-use crate::args::sampling::SamplingArgs;
+use crate::args::{help, sampling::SamplingArgs};
 
 /// Options for recording by tracepoints.
 #[derive(Debug, Args)]

@@ -12,11 +12,7 @@ use flightline_recorder::settings::{
 };
 use flightline_recorder::{Engine, Error, Settings};
 
-use crate::args::dump_policy::PolicyArgs;
-use crate::args::help;
-use crate::args::schedule::ScheduleArgs;
-use crate::args::stream::StreamArgs;
-use crate::args::values;
+use crate::args::{dump_policy::PolicyArgs, help, schedule::ScheduleArgs, stream::StreamArgs, values};
 
 /// Output if neither `-o` nor `--flame` is given.
 pub const DEFAULT_OUTPUT: &str = "flightline.jfr";

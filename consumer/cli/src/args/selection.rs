@@ -8,9 +8,7 @@ use flightline_consumer::fold::Filter;
 use flightline_consumer::render::svg::MinWidth;
 use regex::Regex;
 
-use crate::args::help;
-use crate::args::time_range::RangeArgs;
-use crate::args::values;
+use crate::args::{help, time_range::RangeArgs, values};
 
 /// Inputs and selection of stacks.
 #[derive(Clone, Debug, Args)]

@@ -10,8 +10,7 @@ use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use crate::Outcome;
-use crate::output;
+use crate::{Outcome, output};
 
 /// Arguments of `man`.
 #[derive(Debug, Args)]

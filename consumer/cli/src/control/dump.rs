@@ -19,8 +19,7 @@ use jfr_format::edit::{self, Part, Source};
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::diagnostics;
-use crate::diagnostics::count;
+use crate::diagnostics::{self, count};
 use crate::discovery::{processes, targets};
 use crate::edit::cut;
 use crate::input::unfinished;

@@ -13,8 +13,7 @@ use flightline_recorder::session::{self, OnMachine};
 use flightline_recorder::settings::units::format_bytes;
 use serde_json::{Value, json};
 
-use crate::Outcome;
-use crate::output;
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

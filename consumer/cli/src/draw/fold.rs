@@ -6,12 +6,9 @@ use anyhow::Result;
 use clap::{Args, ValueHint};
 use flightline_consumer::folded;
 
-use crate::Outcome;
 use crate::args::selection::StackArgs;
-use crate::diagnostics;
-use crate::input::profile;
-use crate::input::profile::For;
-use crate::output;
+use crate::input::profile::{self, For};
+use crate::{Outcome, diagnostics, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -10,8 +10,7 @@ use jfr_format::header::LEN;
 use serde_json::json;
 
 use crate::Outcome;
-use crate::diagnostics;
-use crate::diagnostics::count;
+use crate::diagnostics::{self, count};
 use crate::edit::{output, quiet_input};
 use crate::output::is_stdout;
 

@@ -9,8 +9,7 @@ use jfr_format::edit;
 
 use crate::Outcome;
 use crate::args::time_range::RangeArgs;
-use crate::diagnostics;
-use crate::diagnostics::count;
+use crate::diagnostics::{self, count};
 use crate::edit::{input, output, output_next_to};
 use crate::usage_error::bail_usage;
 

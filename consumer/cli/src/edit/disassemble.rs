@@ -8,10 +8,9 @@ use clap::{Args, ValueHint};
 use jfr_format::edit;
 use serde_json::json;
 
-use crate::Outcome;
 use crate::args::values;
-use crate::diagnostics;
 use crate::edit::{input, output};
+use crate::{Outcome, diagnostics};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -9,8 +9,7 @@ use jfr_format::edit::{self, Options, Repaired};
 use serde_json::json;
 
 use crate::Outcome;
-use crate::diagnostics::count;
-use crate::diagnostics::{self, shown};
+use crate::diagnostics::{self, count, shown};
 use crate::edit::{input, output, output_next_to, quiet_input};
 
 pub const EXAMPLES: &str = "\

@@ -14,8 +14,7 @@ use serde_json::json;
 
 use crate::Outcome;
 use crate::args::redact::{Fields, RedactArgs, names};
-use crate::diagnostics;
-use crate::diagnostics::count;
+use crate::diagnostics::{self, count};
 use crate::edit::{input, output};
 use crate::input::event_filter::EventFilter;
 use crate::usage_error::bail_usage;

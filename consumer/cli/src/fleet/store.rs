@@ -10,8 +10,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
-use crate::diagnostics;
-use crate::output;
+use crate::{diagnostics, output};
 
 /// Name of the program.
 const PROGRAM: &str = "flightline-sql";

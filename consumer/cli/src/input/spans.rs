@@ -11,12 +11,17 @@ use flightline_consumer::spans::{Limits, Options, SpanReport, Spans};
 use flightline_recorder::stream::{Address, Token};
 
 use crate::Outcome;
-use crate::args::selection::{SampleArgs, SelectArgs};
-use crate::args::time_range;
+use crate::args::{
+    selection::{SampleArgs, SelectArgs},
+    time_range,
+};
 use crate::diagnostics::{self, shown};
-use crate::input::event_reader::{self, READ, Reader, Taker};
-use crate::input::stream::{self, Got, Stream};
-use crate::input::{self, repository};
+use crate::input::{
+    self,
+    event_reader::{self, READ, Reader, Taker},
+    repository,
+    stream::{self, Got, Stream},
+};
 use crate::signals::Signals;
 use crate::usage_error::bail_usage;
 

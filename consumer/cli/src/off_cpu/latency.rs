@@ -9,11 +9,10 @@ use flightline_consumer::latency::{Bucket, EVENTS, Group, Latencies};
 use flightline_consumer::live::{self, Choice, Feed, Item};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::diagnostics::{self, all_shown, amount};
 use crate::input::event_reader::Taker;
 use crate::off_cpu::options::EventInputs;
-use crate::output;
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -10,13 +10,17 @@ use flightline_consumer::off_cpu::{DEPTH, Graph, States};
 use flightline_consumer::spans::TraceId;
 use flightline_consumer::spans::report::GroupBy;
 
-use crate::Outcome;
-use crate::args::appearance::SvgArgs;
-use crate::args::selection::{SampleArgs, StackArgs};
-use crate::args::{help, time_range, values};
-use crate::input::event_reader::{self, Taker};
-use crate::input::repository;
-use crate::spans;
+use crate::args::{
+    appearance::SvgArgs,
+    help,
+    selection::{SampleArgs, StackArgs},
+    time_range, values,
+};
+use crate::input::{
+    event_reader::{self, Taker},
+    repository,
+};
+use crate::{Outcome, spans};
 
 /// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
 #[derive(Debug, Args)]

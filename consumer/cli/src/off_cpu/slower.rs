@@ -12,13 +12,14 @@ use flightline_consumer::live::{self, Choice, Feed, Item};
 use flightline_consumer::slow::{Call, CallObject, EVENTS, Longest, Sorted};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::args::values;
 use crate::diagnostics::{self, all_shown};
-use crate::input::event_reader::{self, Taker};
-use crate::input::repository;
+use crate::input::{
+    event_reader::{self, Taker},
+    repository,
+};
 use crate::off_cpu::options::EventInputs;
-use crate::output;
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -13,8 +13,10 @@ use flightline_recorder::{
     helper::{self, Program},
 };
 
-use crate::args::repository::RepositoryArgs;
-use crate::args::sampling::{DEFAULT_OUTPUT, SamplingArgs};
+use crate::args::{
+    repository::RepositoryArgs,
+    sampling::{DEFAULT_OUTPUT, SamplingArgs},
+};
 use crate::diagnostics::note;
 
 /// Arguments of `drain`, which is started by programs, not by people.

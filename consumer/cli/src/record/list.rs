@@ -7,8 +7,7 @@ use anyhow::Result;
 use flightline_recorder::engines;
 use flightline_recorder::settings::ENGINES;
 
-use crate::Outcome;
-use crate::output;
+use crate::{Outcome, output};
 
 /// Text after the options in the help.
 pub const EXAMPLES: &str = "\

@@ -19,11 +19,13 @@ use flightline_recorder::settings::units::format_bytes;
 use flightline_recorder::{Error, Target, find_preload_library};
 use tempfile::TempDir;
 
-use crate::args::attach::AttachArgs;
-use crate::args::help;
-use crate::args::off_cpu_recording::{OffCpuArgs, OffCpuLimits};
-use crate::args::repository::RepositoryArgs;
-use crate::args::sampling::{DEFAULT_OUTPUT, SamplingArgs};
+use crate::args::{
+    attach::AttachArgs,
+    help,
+    off_cpu_recording::{OffCpuArgs, OffCpuLimits},
+    repository::RepositoryArgs,
+    sampling::{DEFAULT_OUTPUT, SamplingArgs},
+};
 use crate::diagnostics::note;
 use crate::discovery::targets;
 use crate::draw::flame::{self, FlameArgs};

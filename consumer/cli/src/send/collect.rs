@@ -17,10 +17,8 @@ use jfr_format::header::ChunkHeader;
 use serde_json::json;
 
 use crate::Outcome;
-use crate::diagnostics::count;
-use crate::diagnostics::{self, Progress, shown};
-use crate::input::stream::integrity::IntegrityCheck;
-use crate::input::stream::{self, Got, Stream};
+use crate::diagnostics::{self, Progress, count, shown};
+use crate::input::stream::{self, Got, Stream, integrity::IntegrityCheck};
 use crate::signals::Signals;
 use crate::usage_error::bail_usage;
 use file::{Existing, FilePlace, Limits, Rotate};

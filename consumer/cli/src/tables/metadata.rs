@@ -9,11 +9,9 @@ use flightline_consumer::print::{Categories, Patterns};
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Filter, Item};
 
-use crate::Outcome;
 use crate::diagnostics::{self, Progress, shown};
-use crate::input::event_filter::EventFilter;
-use crate::input::{self, repository};
-use crate::output;
+use crate::input::{self, event_filter::EventFilter, repository};
+use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
 Examples:

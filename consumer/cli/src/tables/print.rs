@@ -15,10 +15,8 @@ use jfr_format::read::{self, Follow, Input, Item, default_jobs};
 use crate::Outcome;
 use crate::args::time_range::{self, RangeArgs, Times};
 use crate::diagnostics::{self, shown};
-use crate::input::event_filter::EventFilter;
-use crate::input::{self, repository};
-use crate::output;
-use crate::output::{Tame, is_stdout, refuse_input};
+use crate::input::{self, event_filter::EventFilter, repository};
+use crate::output::{self, Tame, is_stdout, refuse_input};
 use crate::signals::Signals;
 use crate::usage_error::bail_usage;
 

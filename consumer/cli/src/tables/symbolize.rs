@@ -9,8 +9,7 @@ use serde_json::json;
 
 use crate::Outcome;
 use crate::args::symbol_files::SymbolFileArgs;
-use crate::diagnostics::count;
-use crate::diagnostics::shown;
+use crate::diagnostics::{count, shown};
 use crate::edit::{input, nothing_read, output, output_next_to, report};
 
 pub const EXAMPLES: &str = "\

@@ -8,10 +8,11 @@ use flightline_consumer::live::{self, Event, Feed, Item, Loss, Value};
 use flightline_consumer::slow::EVENTS;
 use jfr_format::read;
 
-use crate::diagnostics;
-use crate::input;
-use crate::input::event_reader::{self, Taker};
-use crate::output;
+use crate::input::{
+    self,
+    event_reader::{self, Taker},
+};
+use crate::{diagnostics, output};
 
 /// Event types that Flightline declares only if calls or block requests are recorded.
 const DECLARED: [&str; 2] = ["flightline.SocketConnect", "flightline.BlockIo"];

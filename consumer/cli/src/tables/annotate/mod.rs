@@ -13,12 +13,13 @@ use clap::{Args, ValueHint};
 use flightline_consumer::fold::{self, Annotated};
 use flightline_recorder::{Declaration, Symbolizer};
 
-use crate::Outcome;
-use crate::args::selection::{SampleArgs, SelectArgs};
-use crate::args::symbol_files::SymbolFileArgs;
+use crate::args::{
+    selection::{SampleArgs, SelectArgs},
+    symbol_files::SymbolFileArgs,
+};
 use crate::diagnostics::{all_shown, plain};
 use crate::input::profile::{self, For};
-use crate::output;
+use crate::{Outcome, output};
 use machine::Machine;
 use source::Source;
 
