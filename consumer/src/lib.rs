@@ -15,6 +15,7 @@ pub mod cut;
 mod decode;
 pub mod difference;
 pub mod error;
+mod fields;
 pub mod fold;
 pub mod folded;
 pub mod format;

@@ -7,8 +7,8 @@
 //! An unreadable event is a warning and does not end the reading.
 
 mod bound;
+mod model_keys;
 mod program;
-mod resolve;
 mod sums;
 mod timeline;
 
@@ -31,7 +31,7 @@ use crate::model::{
 };
 use crate::warnings::Warnings;
 use bound::{Bound, BoundSample};
-use resolve::Resolver;
+use model_keys::ModelKeys;
 use sums::Sums;
 pub use timeline::{TimedSample, Timeline, Weights};
 
@@ -134,7 +134,7 @@ pub struct Loader {
     stash: Stash,
     /// Roles of event types in the current chunk, by type id.
     roles: Roles,
-    resolver: Resolver,
+    keys: ModelKeys,
     sums: Sums,
     settings: Settings,
 }
@@ -149,11 +149,22 @@ enum Role {
     Loss,
     Program,
     Sample(Bound),
-    /// Events of another type that the stash or the loader of other types selects.
-    Other {
-        is_sample: bool,
-        is_stashed: bool,
-    },
+    /// Samples for the loader of other types.
+    OtherSample,
+    /// Events for the stash.
+    Stashed,
+    /// Both.
+    StashedSample,
+}
+
+impl Role {
+    /// Returns whether the events are for the loader of other types, and for the stash.
+    fn uses(&self) -> (bool, bool) {
+        (
+            matches!(self, Self::OtherSample | Self::StashedSample),
+            matches!(self, Self::Stashed | Self::StashedSample),
+        )
+    }
 }
 
 /// Type ids below this are looked up by index.
@@ -228,8 +239,8 @@ impl LoadOptions {
 impl Loader {
     /// Creates a loader with an empty model.
     pub fn new(options: LoadOptions) -> Self {
-        let resolver = Resolver::new(&options);
-        Self { options, resolver, ..Self::default() }
+        let keys = ModelKeys::new(&options);
+        Self { options, keys, ..Self::default() }
     }
 
     /// Like [`Self::new`], for `options` whose times count from 1970.
@@ -442,8 +453,9 @@ impl Loader {
                         frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
                     }
                 }
-                &mut Role::Other { is_sample, is_stashed } => {
-                    self.other(batch, &frame, is_sample, is_stashed)
+                role @ (Role::OtherSample | Role::Stashed | Role::StashedSample) => {
+                    let (is_sample, is_stashed) = role.uses();
+                    self.other(batch, &frame, is_sample, is_stashed);
                 }
                 Role::Setting | Role::Loss | Role::Program | Role::Unseen => self.uncommon(batch, &frame),
             }
@@ -475,7 +487,10 @@ impl Loader {
                 }
             }
             Role::Sample(_) => self.sample(batch, frame),
-            &mut Role::Other { is_sample, is_stashed } => self.other(batch, frame, is_sample, is_stashed),
+            role @ (Role::OtherSample | Role::Stashed | Role::StashedSample) => {
+                let (is_sample, is_stashed) = role.uses();
+                self.other(batch, frame, is_sample, is_stashed);
+            }
             Role::Ignored | Role::Unseen => {}
         }
     }
@@ -530,10 +545,11 @@ impl Loader {
         if !self.includes_type(class) {
             let is_sample = self.others.as_ref().is_some_and(|others| others.loader.includes_type(class));
             let is_stashed = self.stash.includes(class);
-            return if is_sample || is_stashed {
-                Role::Other { is_sample, is_stashed }
-            } else {
-                Role::Ignored
+            return match (is_sample, is_stashed) {
+                (true, true) => Role::StashedSample,
+                (true, false) => Role::OtherSample,
+                (false, true) => Role::Stashed,
+                (false, false) => Role::Ignored,
             };
         }
         let timeline = self.timeline.as_mut().map(|timeline| timeline.event_type(&class.name));
@@ -567,7 +583,7 @@ impl Loader {
 
     fn resolve_samples(&mut self, chunk: &Chunk, periods: &[(Arc<str>, u64)]) {
         let Loaded { model, warnings } = &mut self.loaded;
-        self.resolver.begin(chunk);
+        self.keys.begin(chunk);
         for (name, period) in periods {
             model.periods.entry(name.clone()).or_insert(*period);
         }
@@ -587,7 +603,7 @@ impl Loader {
                 Some(&kind) => kind,
                 None => {
                     let kind = timed(model, raw.kind, periods);
-                    let kind = match self.resolver.variant(chunk, variant, warnings) {
+                    let kind = match self.keys.variant(chunk, variant, warnings) {
                         Some(variant) => {
                             let of = model.kinds.get(kind).clone();
                             model.kinds.intern(EventKind { variant: Some(variant), ..of })
@@ -598,15 +614,15 @@ impl Loader {
                     kind
                 }
             };
-            let state = self.resolver.state(chunk, model, raw.state);
-            let (thread, title) = self.resolver.thread(chunk, model, raw.thread, warnings);
+            let state = self.keys.state(chunk, model, raw.state);
+            let (thread, title) = self.keys.thread(chunk, model, raw.thread, warnings);
             let key = SampleKey {
                 kind: in_state(model, kind, state, has_exact),
                 thread,
                 title,
-                stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
+                stack: self.keys.stack(chunk, model, (raw.stack, called), warnings),
                 state,
-                class: self.resolver.class(chunk, model, class, warnings),
+                class: self.keys.class(chunk, model, class, warnings),
             };
             model.samples.entry(key).or_default().add(weight);
             if self.timeline.is_some() {
