@@ -196,7 +196,8 @@ impl HotspotNames {
         let (identity, method) = found.inspect_err(|cause| self.counts.add(*cause))?;
         let bci = match bcp {
             0..MAX_BCI => u16::try_from(bcp).ok(),
-            address => identity.bci(&self.layout.method, address),
+            // The frame of a method that is being entered does not have the address yet.
+            address => identity.bci(&self.layout.method, address).or(Some(0)),
         };
         Ok(JavaFrame::new(method, bci, frame_type::INTERPRETED))
     }

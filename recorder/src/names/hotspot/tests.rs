@@ -340,8 +340,8 @@ fn interpreted_frames_are_resolved() {
     let outer = |place: &str| Ok(format!("a/Outer.run(I)V {place} Interpreted 9"));
     assert_eq!(frame(OUTER, OUTER + BYTECODES + 20), outer("@20 :200"));
     assert_eq!(frame(OUTER, OUTER + BYTECODES), outer("@0 :100"));
-    assert_eq!(frame(OUTER, OUTER + BYTECODES + 40), outer("@0 :0"), "after the bytecodes");
-    assert_eq!(frame(OUTER, OUTER + BYTECODES - 1), outer("@0 :0"));
+    assert_eq!(frame(OUTER, OUTER + BYTECODES + 40), outer("@0 :100"), "after the bytecodes");
+    assert_eq!(frame(OUTER, OUTER + BYTECODES - 1), outer("@0 :100"));
     assert_eq!(frame(OUTER, 39), outer("@39 :200"), "an index");
     assert_eq!(frame(NATIVE, 0), Ok("a/Outer.wait0()V @0 :0 Native 257".to_owned()));
     for method in [0, 8, OUTER + 4, u64::MAX, OUTER + 8] {
