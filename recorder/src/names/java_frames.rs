@@ -68,8 +68,7 @@ pub struct JavaFrames {
 
 impl JavaFrames {
     /// Searches for a JVM if the modules have changed, and publishes its code cache in `shared`. Returns a
-    /// message for the user if the JVM is not supported. `set_debug_option`: lets its compilers describe all of
-    /// the code that they compile from now on.
+    /// message for the user if the JVM is not supported.
     pub fn look(
         &mut self,
         pid: u32,
@@ -77,7 +76,6 @@ impl JavaFrames {
         modules: &ModuleMap,
         images: &Images,
         now_ns: u64,
-        set_debug_option: bool,
     ) -> Option<String> {
         if now_ns.saturating_sub(self.dropped_ns) >= NAMES_NS {
             self.dropped_ns = now_ns;
@@ -85,7 +83,7 @@ impl JavaFrames {
                 self.cache.keys().any(|[word, _]| matches!(java_frame::decode(*word), Word::Method(_)));
             self.version += u64::from(interpreted);
         }
-        match self.discovery.look(pid, shared, modules, images, now_ns, set_debug_option)? {
+        match self.discovery.look(pid, shared, modules, images, now_ns)? {
             DiscoveryEvent::Published(code_start, layout) => {
                 let memory = RemoteMemory { pid };
                 let call_stub_return = memory.u64(layout.frame.call_stub_return_address).unwrap_or(0);

@@ -29,25 +29,6 @@ pub struct HotspotLayout {
     pub frame: FrameLayout,
     /// The list of Java threads.
     pub threads: ThreadsLayout,
-    /// The table of the JVM's options, if it is described.
-    pub options: Option<OptionsLayout>,
-}
-
-/// The table of the JVM's options (`JVMFlag`). The first two are addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionsLayout {
-    /// Address of `JVMFlag::flags`, a pointer to the first entry.
-    pub first: u64,
-    /// Address of `JVMFlag::numFlags`, 64 bits.
-    pub count: u64,
-    /// `JVMFlag::_name`, a pointer to a C string.
-    pub name: u32,
-    /// `JVMFlag::_addr`, a pointer to the option's value.
-    pub value: u32,
-    /// `JVMFlag::_flags`: its lowest four bits are 0 while the option has its default.
-    pub flags: Field,
-    /// `sizeof(JVMFlag)`.
-    pub size: u32,
 }
 
 /// `CodeCache`, `CodeHeap` and what they contain. The first three are addresses, the others are offsets.
@@ -309,20 +290,8 @@ impl HotspotLayout {
             method: method(&vm, version)?,
             frame: frame(&vm)?,
             threads: threads(&vm)?,
-            options: options(&vm).ok(),
         })
     }
-}
-
-fn options(vm: &VmStructs) -> Result<OptionsLayout, LayoutError> {
-    Ok(OptionsLayout {
-        first: vm.address("JVMFlag", "flags")?,
-        count: vm.address("JVMFlag", "numFlags")?,
-        name: vm.offset("JVMFlag", "_name")?,
-        value: vm.offset("JVMFlag", "_addr")?,
-        flags: vm.number("JVMFlag", "_flags")?,
-        size: vm.size("JVMFlag")?,
-    })
 }
 
 fn code_cache(vm: &VmStructs) -> Result<CodeCacheLayout, LayoutError> {

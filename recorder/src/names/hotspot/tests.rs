@@ -45,7 +45,6 @@ fn layout(separate: bool) -> HotspotLayout {
         },
     };
     HotspotLayout {
-        options: None,
         version: if separate { 25 } else { 17 },
         code_cache: CodeCacheLayout {
             heaps: 0x100,
