@@ -14,6 +14,7 @@ use jfr_format::schema::frame_type;
 
 use super::hotspot::code_blob::BlobKind;
 use super::hotspot::discovery::{Discovery, DiscoveryEvent};
+use super::hotspot::flags;
 use super::hotspot::memory::{ReadMemory, RemoteMemory};
 use super::hotspot::{self, HotspotNames, JavaFrame, Unresolved, UnresolvedCounts};
 use super::images::{Images, JVM};
@@ -50,10 +51,21 @@ struct Compiled {
     method: Arc<hotspot::method::JavaMethod>,
 }
 
+/// A number of attempts. The dynamic loader may still be relocating the flags.
+struct Attempts(u8);
+
+impl Default for Attempts {
+    fn default() -> Attempts {
+        Attempts(20)
+    }
+}
+
 /// The Java frames of one process.
 #[derive(Default)]
 pub struct JavaFrames {
     discovery: Discovery,
+    /// Remaining attempts to make the JVM describe all code that it compiles.
+    description_attempts: Attempts,
     jvm: Option<Box<Jvm>>,
     /// Index in `frames`, and number of frames, by the words of the frame.
     cache: HashMap<[u64; 2], (u32, u16)>,
@@ -94,6 +106,16 @@ impl JavaFrames {
             }
             DiscoveryEvent::Unsupported(reason) => Some(format!("process {pid}: no Java frames: {reason}")),
         }
+    }
+
+    /// Makes the JVM describe all code that it compiles from now on, once. Only for programs that were started
+    /// with the recorder: others go on unchanged after a recording.
+    pub fn describe_all_code(&mut self, pid: u32) {
+        let Some(layout) = self.discovery.layout().filter(|_| self.description_attempts.0 > 0) else {
+            return;
+        };
+        let described = flags::describe_all_code(RemoteMemory { pid }, layout);
+        self.description_attempts.0 = if described { 0 } else { self.description_attempts.0 - 1 };
     }
 
     /// Returns how many lookups had no complete result, by cause, if there were any.

@@ -255,6 +255,7 @@ impl Process {
             if let Some(message) = java.look(file.pid, file.jvm(), &state.modules, images, now_ns) {
                 *notice = Some(message);
             }
+            java.describe_all_code(file.pid);
         }
     }
 

@@ -29,8 +29,8 @@ use crate::{
 };
 
 mod chain;
-// The wall clock does not use it yet.
-#[allow(dead_code)]
+// Only tests use it: the walker follows all threads that they found by registers and unwind tables.
+#[cfg(test)]
 mod hotspot;
 pub(crate) mod stacks;
 
@@ -373,6 +373,8 @@ impl Memory for Remote<'_> {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
+    mod java_frames;
+
     use super::*;
 
     #[test]

@@ -54,6 +54,14 @@ pub enum DiscoveryEvent {
 }
 
 impl Discovery {
+    /// Returns the description of the JVM, which may be starting.
+    pub fn layout(&self) -> Option<&HotspotLayout> {
+        match &self.state {
+            State::Starting(layout) | State::Published(layout) => Some(layout),
+            State::None | State::Unsupported => None,
+        }
+    }
+
     /// Searches for a JVM if the modules have changed, and publishes its code cache in `shared`.
     pub fn look(
         &mut self,

@@ -29,6 +29,8 @@ pub struct HotspotLayout {
     pub frame: FrameLayout,
     /// The list of Java threads.
     pub threads: ThreadsLayout,
+    /// The JVM's flags.
+    pub flags: FlagsLayout,
 }
 
 /// `CodeCache`, `CodeHeap` and what they contain. The first three are addresses, the others are offsets.
@@ -232,6 +234,23 @@ pub struct FrameLayout {
     pub wrapper_anchor_fp: u32,
 }
 
+/// The JVM's flags, an array of `JVMFlag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagsLayout {
+    /// Address of `JVMFlag::flags`, a pointer to the first.
+    pub array: u64,
+    /// Address of `JVMFlag::numFlags`, 64 bits.
+    pub count: u64,
+    /// `sizeof(JVMFlag)`.
+    pub size: u32,
+    /// `JVMFlag::_name`, a pointer to a C string.
+    pub name: u32,
+    /// `JVMFlag::_addr`, a pointer to the value.
+    pub address: u32,
+    /// `JVMFlag::_flags`, with the value's origin in its lowest bits.
+    pub origin: Field,
+}
+
 /// The list of Java threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadsLayout {
@@ -290,6 +309,7 @@ impl HotspotLayout {
             method: method(&vm, version)?,
             frame: frame(&vm)?,
             threads: threads(&vm)?,
+            flags: flags(&vm)?,
         })
     }
 }
@@ -453,5 +473,16 @@ fn threads(vm: &VmStructs) -> Result<ThreadsLayout, LayoutError> {
         list,
         os_thread: vm.offset(class, "_osthread")?,
         thread_id: vm.offset("OSThread", "_thread_id")?,
+    })
+}
+
+fn flags(vm: &VmStructs) -> Result<FlagsLayout, LayoutError> {
+    Ok(FlagsLayout {
+        array: vm.address("JVMFlag", "flags")?,
+        count: vm.address("JVMFlag", "numFlags")?,
+        size: vm.size("JVMFlag")?,
+        name: vm.offset("JVMFlag", "_name")?,
+        address: vm.offset("JVMFlag", "_addr")?,
+        origin: vm.number("JVMFlag", "_flags")?,
     })
 }

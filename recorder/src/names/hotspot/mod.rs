@@ -4,6 +4,7 @@
 //! vm_structs.rs   the tables in which libjvm.so describes its structures     layout.rs  the parts that we need
 //! memory.rs       checked reads of the JVM's memory
 //! discovery.rs    finds libjvm.so, publishes the code cache for the handlers
+//! flags.rs        makes the JVM describe all its compiled code
 //! code_blob.rs    address → blob, compiled method     scopes.rs  address in it → inlined methods, bytecodes
 //! method.rs       method → class, name, descriptor, modifiers                line_table.rs  bytecode → line
 //! ```
@@ -14,6 +15,7 @@
 
 pub mod code_blob;
 pub mod discovery;
+pub mod flags;
 pub mod layout;
 pub mod line_table;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use jfr_format::schema::frame_type;
 
 use super::layout::{
-    BlobLayout, CodeCacheLayout, ConstMethodLayout, DebugInfoLayout, FrameLayout, HotspotLayout,
+    BlobLayout, CodeCacheLayout, ConstMethodLayout, DebugInfoLayout, FlagsLayout, FrameLayout, HotspotLayout,
     MethodLayout, NmethodLayout, Position, ThreadListLayout, ThreadsLayout,
 };
 use super::memory::FakeMemory;
@@ -124,6 +124,7 @@ fn layout(separate: bool) -> HotspotLayout {
             os_thread: 32,
             thread_id: 4,
         },
+        flags: FlagsLayout { array: 0x130, count: 0x138, size: 24, name: 8, address: 0, origin: word(16) },
     }
 }
 
