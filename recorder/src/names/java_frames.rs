@@ -14,6 +14,7 @@ use jfr_format::schema::frame_type;
 
 use super::hotspot::code_blob::BlobKind;
 use super::hotspot::discovery::{Discovery, DiscoveryEvent};
+use super::hotspot::flags;
 use super::hotspot::memory::{ReadMemory, RemoteMemory};
 use super::hotspot::{self, HotspotNames, JavaFrame, Unresolved, UnresolvedCounts};
 use super::images::{Images, JVM};
@@ -50,10 +51,21 @@ struct Compiled {
     method: Arc<hotspot::method::JavaMethod>,
 }
 
+/// A number of attempts. The dynamic loader may still be relocating the flags.
+struct Attempts(u8);
+
+impl Default for Attempts {
+    fn default() -> Attempts {
+        Attempts(20)
+    }
+}
+
 /// The Java frames of one process.
 #[derive(Default)]
 pub struct JavaFrames {
     discovery: Discovery,
+    /// Remaining attempts to make the JVM describe all code that it compiles.
+    description_attempts: Attempts,
     jvm: Option<Box<Jvm>>,
     /// Index in `frames`, and number of frames, by the words of the frame.
     cache: HashMap<[u64; 2], (u32, u16)>,
@@ -68,8 +80,7 @@ pub struct JavaFrames {
 
 impl JavaFrames {
     /// Searches for a JVM if the modules have changed, and publishes its code cache in `shared`. Returns a
-    /// message for the user if the JVM is not supported. `set_debug_option`: lets its compilers describe all of
-    /// the code that they compile from now on.
+    /// message for the user if the JVM is not supported.
     pub fn look(
         &mut self,
         pid: u32,
@@ -77,7 +88,6 @@ impl JavaFrames {
         modules: &ModuleMap,
         images: &Images,
         now_ns: u64,
-        set_debug_option: bool,
     ) -> Option<String> {
         if now_ns.saturating_sub(self.dropped_ns) >= NAMES_NS {
             self.dropped_ns = now_ns;
@@ -85,7 +95,7 @@ impl JavaFrames {
                 self.cache.keys().any(|[word, _]| matches!(java_frame::decode(*word), Word::Method(_)));
             self.version += u64::from(interpreted);
         }
-        match self.discovery.look(pid, shared, modules, images, now_ns, set_debug_option)? {
+        match self.discovery.look(pid, shared, modules, images, now_ns)? {
             DiscoveryEvent::Published(code_start, layout) => {
                 let memory = RemoteMemory { pid };
                 let call_stub_return = memory.u64(layout.frame.call_stub_return_address).unwrap_or(0);
@@ -96,6 +106,16 @@ impl JavaFrames {
             }
             DiscoveryEvent::Unsupported(reason) => Some(format!("process {pid}: no Java frames: {reason}")),
         }
+    }
+
+    /// Makes the JVM describe all code that it compiles from now on, once. Only for programs that were started
+    /// with the recorder: others go on unchanged after a recording.
+    pub fn describe_all_code(&mut self, pid: u32) {
+        let Some(layout) = self.discovery.layout().filter(|_| self.description_attempts.0 > 0) else {
+            return;
+        };
+        let described = flags::describe_all_code(RemoteMemory { pid }, layout);
+        self.description_attempts.0 = if described { 0 } else { self.description_attempts.0 - 1 };
     }
 
     /// Returns how many lookups had no complete result, by cause, if there were any.

@@ -1,7 +1,8 @@
 import java.util.concurrent.Callable;
 import java.util.concurrent.locks.LockSupport;
 
-/** Compiled, inlined, interpreted, native and hidden methods for tests of names. Ends with its input. */
+/** Compiled, inlined, interpreted, native and hidden methods for tests of names. With an argument, it
+ * waits for a byte of input before it compiles anything. Ends with its input. */
 public class HotspotNames {
     static volatile long sink;
     static long[] table = new long[16];
@@ -78,6 +79,10 @@ public class HotspotNames {
     }
 
     public static void main(String[] args) throws Exception {
+        if (args.length > 0) {
+            System.out.println("waiting");
+            System.in.read();
+        }
         Callable<Long> lambda = () -> outer(10);
         for (int i = 0; i < 20_000; i++) {
             sink += outer(100) + lambda.call();

@@ -20,13 +20,6 @@ const SEGMENT_SHIFTS: std::ops::RangeInclusive<u32> = 3..=16;
 /// Time after which `libjvm.so` must have been relocated, ns.
 const RELOCATED_NS: u64 = 2_000_000_000;
 
-/// The option by which the compilers describe all of their code, not only where threads can stop. A loop that
-/// is inlined would otherwise seem to belong to its caller.
-const DEBUG_OPTION: &str = "DebugNonSafepoints";
-/// Limit of the number of options, and of the length of their names.
-const MAX_OPTIONS: u64 = 8192;
-const MAX_OPTION_NAME: usize = 128;
-
 /// The result of the search for a JVM.
 #[derive(Default)]
 enum State {
@@ -49,8 +42,6 @@ pub struct Discovery {
     searched: u64,
     /// When `libjvm.so` was first seen, CLOCK_MONOTONIC ns; 0: not yet.
     found_ns: u64,
-    /// [`DEBUG_OPTION`] has been set.
-    debug_option_set: bool,
 }
 
 /// A result of the search.
@@ -63,8 +54,15 @@ pub enum DiscoveryEvent {
 }
 
 impl Discovery {
+    /// Returns the description of the JVM, which may be starting.
+    pub fn layout(&self) -> Option<&HotspotLayout> {
+        match &self.state {
+            State::Starting(layout) | State::Published(layout) => Some(layout),
+            State::None | State::Unsupported => None,
+        }
+    }
+
     /// Searches for a JVM if the modules have changed, and publishes its code cache in `shared`.
-    /// `set_debug_option`: sets [`DEBUG_OPTION`] unless the user did.
     pub fn look(
         &mut self,
         pid: u32,
@@ -72,7 +70,6 @@ impl Discovery {
         modules: &ModuleMap,
         images: &Images,
         now_ns: u64,
-        set_debug_option: bool,
     ) -> Option<DiscoveryEvent> {
         // The walker knows the frames of this architecture only.
         if cfg!(not(target_arch = "x86_64")) {
@@ -108,35 +105,10 @@ impl Discovery {
             }
             State::Starting(layout) => layout.clone(),
         };
-        if set_debug_option && !self.debug_option_set {
-            self.debug_option_set = enable_debug_option(&memory, &layout).unwrap_or(false);
-        }
         let start = publish(&memory, &layout, shared)?;
         self.state = State::Published(layout.clone());
         Some(DiscoveryEvent::Published(start, layout))
     }
-}
-
-/// Sets [`DEBUG_OPTION`] in a JVM. It affects the code that is compiled from then on. Returns true if the option
-/// is set now, or was set by the user.
-fn enable_debug_option(memory: &RemoteMemory, layout: &HotspotLayout) -> Option<bool> {
-    let options = layout.options?;
-    let (first, count) = (memory.u64(options.first)?, memory.u64(options.count)?);
-    let size = u64::from(options.size);
-    for i in 0..count.min(MAX_OPTIONS) {
-        let option = first.checked_add(i * size)?;
-        let name = memory.u64(option.checked_add(u64::from(options.name))?)?;
-        if name == 0 || memory.c_string(name, MAX_OPTION_NAME).is_none_or(|name| name != DEBUG_OPTION) {
-            continue;
-        }
-        let bytes = memory.bytes(option, options.size as usize)?;
-        let is_default = options.flags.unsigned(&bytes)? & 15 == 0;
-        let value = memory.u64(option.checked_add(u64::from(options.value))?)?;
-        // A boolean that has its default, false.
-        let is_false = memory.array::<1>(value)? == [0];
-        return Some(!is_default || !is_false || memory.write_byte(value, 1));
-    }
-    None
 }
 
 fn read_layout(memory: &RemoteMemory, path: &Path, bias: u64) -> Result<HotspotLayout, LayoutError> {

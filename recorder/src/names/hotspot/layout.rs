@@ -29,25 +29,8 @@ pub struct HotspotLayout {
     pub frame: FrameLayout,
     /// The list of Java threads.
     pub threads: ThreadsLayout,
-    /// The table of the JVM's options, if it is described.
-    pub options: Option<OptionsLayout>,
-}
-
-/// The table of the JVM's options (`JVMFlag`). The first two are addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OptionsLayout {
-    /// Address of `JVMFlag::flags`, a pointer to the first entry.
-    pub first: u64,
-    /// Address of `JVMFlag::numFlags`, 64 bits.
-    pub count: u64,
-    /// `JVMFlag::_name`, a pointer to a C string.
-    pub name: u32,
-    /// `JVMFlag::_addr`, a pointer to the option's value.
-    pub value: u32,
-    /// `JVMFlag::_flags`: its lowest four bits are 0 while the option has its default.
-    pub flags: Field,
-    /// `sizeof(JVMFlag)`.
-    pub size: u32,
+    /// The JVM's flags.
+    pub flags: FlagsLayout,
 }
 
 /// `CodeCache`, `CodeHeap` and what they contain. The first three are addresses, the others are offsets.
@@ -251,6 +234,23 @@ pub struct FrameLayout {
     pub wrapper_anchor_fp: u32,
 }
 
+/// The JVM's flags, an array of `JVMFlag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagsLayout {
+    /// Address of `JVMFlag::flags`, a pointer to the first.
+    pub array: u64,
+    /// Address of `JVMFlag::numFlags`, 64 bits.
+    pub count: u64,
+    /// `sizeof(JVMFlag)`.
+    pub size: u32,
+    /// `JVMFlag::_name`, a pointer to a C string.
+    pub name: u32,
+    /// `JVMFlag::_addr`, a pointer to the value.
+    pub address: u32,
+    /// `JVMFlag::_flags`, with the value's origin in its lowest bits.
+    pub origin: Field,
+}
+
 /// The list of Java threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadsLayout {
@@ -309,20 +309,9 @@ impl HotspotLayout {
             method: method(&vm, version)?,
             frame: frame(&vm)?,
             threads: threads(&vm)?,
-            options: options(&vm).ok(),
+            flags: flags(&vm)?,
         })
     }
-}
-
-fn options(vm: &VmStructs) -> Result<OptionsLayout, LayoutError> {
-    Ok(OptionsLayout {
-        first: vm.address("JVMFlag", "flags")?,
-        count: vm.address("JVMFlag", "numFlags")?,
-        name: vm.offset("JVMFlag", "_name")?,
-        value: vm.offset("JVMFlag", "_addr")?,
-        flags: vm.number("JVMFlag", "_flags")?,
-        size: vm.size("JVMFlag")?,
-    })
 }
 
 fn code_cache(vm: &VmStructs) -> Result<CodeCacheLayout, LayoutError> {
@@ -484,5 +473,16 @@ fn threads(vm: &VmStructs) -> Result<ThreadsLayout, LayoutError> {
         list,
         os_thread: vm.offset(class, "_osthread")?,
         thread_id: vm.offset("OSThread", "_thread_id")?,
+    })
+}
+
+fn flags(vm: &VmStructs) -> Result<FlagsLayout, LayoutError> {
+    Ok(FlagsLayout {
+        array: vm.address("JVMFlag", "flags")?,
+        count: vm.address("JVMFlag", "numFlags")?,
+        size: vm.size("JVMFlag")?,
+        name: vm.offset("JVMFlag", "_name")?,
+        address: vm.offset("JVMFlag", "_addr")?,
+        origin: vm.number("JVMFlag", "_flags")?,
     })
 }

@@ -52,24 +52,41 @@ pub struct Jvm {
 }
 
 impl Jvm {
-    /// Starts the test program and waits until its first line of output.
+    /// Starts the test program and waits until it has compiled its methods.
     pub fn start(home: &Path, classes: &Path, options: &[&str]) -> Jvm {
+        Jvm::start_with(home, classes, options, &[])
+    }
+
+    /// Starts the test program, which waits until [`Jvm::go_on`].
+    pub fn start_waiting(home: &Path, classes: &Path, options: &[&str]) -> Jvm {
+        Jvm::start_with(home, classes, options, &["wait"])
+    }
+
+    fn start_with(home: &Path, classes: &Path, options: &[&str], args: &[&str]) -> Jvm {
         let mut command = Command::new(home.join("bin/java"));
-        command.args(options).arg("-cp").arg(classes).arg("HotspotNames");
+        command.args(options).arg("-cp").arg(classes).arg("HotspotNames").args(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        assert_eq!(line, if args.is_empty() { "ready\n" } else { "waiting\n" });
         let memory = RemoteMemory { pid: child.id() };
         let layout = layout(child.id());
         Jvm { child, output, memory, layout }
+    }
+
+    /// Lets a waiting program go on, and waits until it has compiled its methods.
+    pub fn go_on(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
     }
 }
 
 impl Jvm {
     /// Stops all threads, so that the code cache does not change.
-    fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.signal("STOP");
         // The process is stopped when all threads are.
         while !std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap().contains(") T ") {
@@ -144,6 +161,20 @@ struct Resolved {
     with_line: usize,
     /// Number of lookups that returned the chain from `outer` to `leaf`.
     chains: usize,
+}
+
+/// Returns the addresses and sizes of the compiled methods of a class.
+pub fn compiled_methods(jvm: &Jvm, names: &mut HotspotNames, class: &str) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    for address in all_blobs(&jvm.memory, &jvm.layout) {
+        if let Ok(blob) = names.heaps.blob(&jvm.memory, &jvm.layout, address)
+            && let Ok(nmethod) = names.heaps.nmethod(&jvm.memory, &jvm.layout, address)
+            && names.method(&jvm.memory, nmethod.method).is_ok_and(|(_, method)| *method.class == *class)
+        {
+            found.push((address, blob.size));
+        }
+    }
+    found
 }
 
 /// Resolves many addresses of all compiled methods.

@@ -66,19 +66,6 @@ pub struct RemoteMemory {
     pub pid: u32,
 }
 
-impl RemoteMemory {
-    /// Writes one byte. Returns false if this is not possible.
-    pub fn write_byte(&self, address: u64, value: u8) -> bool {
-        let local = libc::iovec { iov_base: (&raw const value).cast_mut().cast(), iov_len: 1 };
-        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: 1 };
-        // SAFETY: the local range is the argument, which is only read; the kernel checks the remote range.
-        unsafe {
-            libc::process_vm_writev(self.pid as libc::pid_t, &raw const local, 1, &raw const remote, 1, 0)
-                == 1
-        }
-    }
-}
-
 impl ReadMemory for RemoteMemory {
     fn read(&self, address: u64, to: &mut [u8]) -> usize {
         // SAFETY: the buffer is valid for writes of its length.

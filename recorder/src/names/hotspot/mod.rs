@@ -4,6 +4,7 @@
 //! vm_structs.rs   the tables in which libjvm.so describes its structures     layout.rs  the parts that we need
 //! memory.rs       checked reads of the JVM's memory
 //! discovery.rs    finds libjvm.so, publishes the code cache for the handlers
+//! flags.rs        makes the JVM describe all its compiled code
 //! code_blob.rs    address → blob, compiled method     scopes.rs  address in it → inlined methods, bytecodes
 //! method.rs       method → class, name, descriptor, modifiers                line_table.rs  bytecode → line
 //! ```
@@ -14,6 +15,7 @@
 
 pub mod code_blob;
 pub mod discovery;
+pub mod flags;
 pub mod layout;
 pub mod line_table;
 #[cfg(test)]
@@ -196,7 +198,8 @@ impl HotspotNames {
         let (identity, method) = found.inspect_err(|cause| self.counts.add(*cause))?;
         let bci = match bcp {
             0..MAX_BCI => u16::try_from(bcp).ok(),
-            address => identity.bci(&self.layout.method, address),
+            // The frame of a method that is being entered does not have the address yet.
+            address => identity.bci(&self.layout.method, address).or(Some(0)),
         };
         Ok(JavaFrame::new(method, bci, frame_type::INTERPRETED))
     }

@@ -4,7 +4,7 @@
 use jfr_format::schema::frame_type;
 
 use super::layout::{
-    BlobLayout, CodeCacheLayout, ConstMethodLayout, DebugInfoLayout, FrameLayout, HotspotLayout,
+    BlobLayout, CodeCacheLayout, ConstMethodLayout, DebugInfoLayout, FlagsLayout, FrameLayout, HotspotLayout,
     MethodLayout, NmethodLayout, Position, ThreadListLayout, ThreadsLayout,
 };
 use super::memory::FakeMemory;
@@ -45,7 +45,6 @@ fn layout(separate: bool) -> HotspotLayout {
         },
     };
     HotspotLayout {
-        options: None,
         version: if separate { 25 } else { 17 },
         code_cache: CodeCacheLayout {
             heaps: 0x100,
@@ -125,6 +124,7 @@ fn layout(separate: bool) -> HotspotLayout {
             os_thread: 32,
             thread_id: 4,
         },
+        flags: FlagsLayout { array: 0x130, count: 0x138, size: 24, name: 8, address: 0, origin: word(16) },
     }
 }
 
@@ -340,8 +340,8 @@ fn interpreted_frames_are_resolved() {
     let outer = |place: &str| Ok(format!("a/Outer.run(I)V {place} Interpreted 9"));
     assert_eq!(frame(OUTER, OUTER + BYTECODES + 20), outer("@20 :200"));
     assert_eq!(frame(OUTER, OUTER + BYTECODES), outer("@0 :100"));
-    assert_eq!(frame(OUTER, OUTER + BYTECODES + 40), outer("@0 :0"), "after the bytecodes");
-    assert_eq!(frame(OUTER, OUTER + BYTECODES - 1), outer("@0 :0"));
+    assert_eq!(frame(OUTER, OUTER + BYTECODES + 40), outer("@0 :100"), "after the bytecodes");
+    assert_eq!(frame(OUTER, OUTER + BYTECODES - 1), outer("@0 :100"));
     assert_eq!(frame(OUTER, 39), outer("@39 :200"), "an index");
     assert_eq!(frame(NATIVE, 0), Ok("a/Outer.wait0()V @0 :0 Native 257".to_owned()));
     for method in [0, 8, OUTER + 4, u64::MAX, OUTER + 8] {
