@@ -18,6 +18,7 @@ pub mod difference;
 pub mod error;
 pub mod fold;
 pub mod folded;
+pub mod input_format;
 pub mod latency;
 pub mod live;
 pub mod load;

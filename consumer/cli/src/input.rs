@@ -1,11 +1,12 @@
-//! Opens inputs and detects their format by the first bytes: recordings or text, files or streams.
+//! Opens inputs, files or streams. [`input_format`] detects their format by the first bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use flightline_consumer::convert::Text;
+use flightline_consumer::input_format::{self, FIRST_BYTES, Format, FormatRow};
 use jfr_format::constants::MAGIC;
 use jfr_format::header::LEN;
 use jfr_format::read::{Input, Recording};
@@ -18,52 +19,61 @@ const MOST: u64 = 512 << 20;
 
 /// An opened input.
 pub enum Source {
-    /// A JFR recording.
-    Recording(Box<Input<Box<dyn Read>>>),
+    /// A recording in a regular file.
+    Recording(Recording),
+    /// A recording in a stream.
+    Stream(Box<Input<Box<dyn Read>>>),
+    /// A pprof profile.
+    Pprof(Pprof),
+    /// OTLP profiles, as folded text.
+    Otlp(Text),
     /// Text, probably folded stacks.
     Text(Box<dyn BufRead>),
 }
 
-/// Opens `path`; `-` is standard input.
-pub fn open(path: &Path) -> Result<Source> {
-    if path.as_os_str() == "-" {
-        return stream(Box::new(io::stdin()), path);
+/// Selects samples of a pprof or OTLP profile.
+#[derive(Clone, Copy, Default)]
+pub struct ProfileSelection<'a> {
+    /// Types of values; any if empty.
+    pub types: &'a [String],
+    /// All of these labels; for pprof only.
+    pub labels: &'a [(String, String)],
+}
+
+/// A regular file, opened once.
+struct Opened<'p> {
+    path: &'p Path,
+    file: File,
+    /// Its first bytes.
+    head: Vec<u8>,
+    /// `None` for text.
+    format: Option<&'static FormatRow>,
+}
+
+/// Opens `path`, `-` is standard input, and detects its format.
+///
+/// # Errors
+/// Returns an error if the input cannot be opened, is empty, or has a format that must be converted first.
+pub fn open(path: &Path, selection: ProfileSelection<'_>) -> Result<Source> {
+    match Opened::new(path)? {
+        Some(opened) => opened.source(selection),
+        None => stream(path),
     }
-    let cannot = || format!("cannot open {}", shown(path));
-    let mut file = File::open(path).with_context(cannot)?;
-    let metadata = file.metadata().with_context(cannot)?;
-    if metadata.is_dir() {
-        bail!(
-            "{} is a directory, not a recording; join its recordings with `flightline assemble`, or \
-             follow a repository with `flightline tail`",
-            shown(path)
-        );
-    }
-    if !metadata.is_file() {
-        return stream(Box::new(file), path);
-    }
-    crate::recover::before_reading(path);
-    if let Some(bytes) = crate::repository::live(&file) {
-        return Ok(Source::Recording(Box::new(Input::bytes(bytes.into()).boxed())));
-    }
-    let mut magic = Vec::new();
-    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(cannot)?;
-    if magic.is_empty() {
-        bail!("{} is empty", shown(path));
-    }
-    refuse_compressed(&magic, path)?;
-    if is_recording(&magic) {
-        refuse_cut(path, &magic, metadata.len())?;
-        return Ok(Source::Recording(Box::new(Input::open(path).with_context(cannot)?.boxed())));
-    }
-    Ok(Source::Text(Box::new(BufReader::new(Cursor::new(magic).chain(file)))))
 }
 
 /// Opens `path`, which must be a recording.
 pub fn recording(path: &Path) -> Result<Input<Box<dyn Read>>> {
-    match open(path)? {
-        Source::Recording(input) => Ok(*input),
-        Source::Text(_) => bail!("{} is not a JFR recording: it does not start with \"FLR\\0\"", shown(path)),
+    let source = match Opened::new(path)? {
+        Some(opened) if opened.is(Format::Jfr) => return Ok(opened.input()?.boxed()),
+        Some(opened) => {
+            refuse_compressed(&opened.head, path)?;
+            None
+        }
+        None => Some(stream(path)?),
+    };
+    match source {
+        Some(Source::Stream(input)) => Ok(*input),
+        _ => bail!("{} is not a JFR recording: it does not start with \"FLR\\0\"", shown(path)),
     }
 }
 
@@ -72,20 +82,101 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
     }
-    crate::recover::before_reading(path);
-    let cannot = || format!("cannot open {}", shown(path));
-    let mut magic = Vec::new();
-    let file = File::open(path).with_context(cannot)?;
-    if let Some(bytes) = crate::repository::live(&file) {
-        return Ok(Some(Recording::bytes(bytes.into())));
+    match Opened::begin(path)? {
+        Some(opened) if opened.is(Format::Jfr) => opened.recording().map(Some),
+        _ => Ok(None),
     }
-    let len = file.metadata().with_context(cannot)?.len();
-    file.take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(cannot)?;
-    if !is_recording(&magic) {
-        return Ok(None);
+}
+
+impl<'p> Opened<'p> {
+    /// Opens a regular file; returns `None` for streams.
+    fn new(path: &'p Path) -> Result<Option<Self>> {
+        if path.as_os_str() == "-" {
+            return Ok(None);
+        }
+        let opened = Self::begin(path)?;
+        if opened.as_ref().is_some_and(|opened| opened.head.is_empty()) {
+            bail!("{} is empty", shown(path));
+        }
+        Ok(opened)
     }
-    refuse_cut(path, &magic, len)?;
-    Recording::open(path).map(Some).with_context(cannot)
+
+    fn begin(path: &'p Path) -> Result<Option<Self>> {
+        let cannot = || format!("cannot open {}", shown(path));
+        let metadata = path.metadata().with_context(cannot)?;
+        if metadata.is_dir() {
+            bail!(
+                "{} is a directory, not a recording; join its recordings with `flightline assemble`, or \
+                 follow a repository with `flightline tail`",
+                shown(path)
+            );
+        }
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        crate::recover::before_reading(path);
+        let file = File::open(path).with_context(cannot)?;
+        let mut head = Vec::new();
+        (&file).take(FIRST_BYTES as u64).read_to_end(&mut head).with_context(cannot)?;
+        let format = input_format::of_bytes(&head);
+        Ok(Some(Self { path, file, head, format }))
+    }
+
+    fn is(&self, format: Format) -> bool {
+        self.format.is_some_and(|row| row.format == format)
+    }
+
+    fn cannot(&self) -> String {
+        format!("cannot open {}", shown(self.path))
+    }
+
+    /// Maps the recording.
+    fn recording(&self) -> Result<Recording> {
+        if let Some(bytes) = crate::repository::live(&self.file) {
+            return Ok(Recording::bytes(bytes.into()));
+        }
+        self.refuse_cut()?;
+        Recording::file(&self.file).with_context(|| self.cannot())
+    }
+
+    /// Reads the recording with one decoder.
+    fn input(&self) -> Result<Input<File>> {
+        if let Some(bytes) = crate::repository::live(&self.file) {
+            return Ok(Input::bytes(bytes.into()));
+        }
+        self.refuse_cut()?;
+        Input::file(&self.file).with_context(|| self.cannot())
+    }
+
+    fn refuse_cut(&self) -> Result<()> {
+        let len = self.file.metadata().with_context(|| self.cannot())?.len();
+        refuse_cut(self.path, &self.head, len)
+    }
+
+    fn source(self, selection: ProfileSelection<'_>) -> Result<Source> {
+        let path = self.path;
+        match self.format.map(|row| row.format) {
+            Some(Format::Jfr) => return self.recording().map(Source::Recording),
+            Some(Format::Gzip) => {
+                if let Some(profile) = self.pprof(selection)? {
+                    return Ok(Source::Pprof(profile));
+                }
+            }
+            Some(Format::Pprof | Format::Otlp) => {
+                if let Some(profile) = self.pprof(selection)? {
+                    return Ok(Source::Pprof(profile));
+                }
+                if let Some(profile) = self.otlp(selection.types)? {
+                    return Ok(Source::Otlp(profile));
+                }
+            }
+            _ => {}
+        }
+        refuse_compressed(&self.head, path)?;
+        let mut file = self.file;
+        file.rewind().with_context(|| format!("cannot open {}", shown(path)))?;
+        Ok(Source::Text(Box::new(BufReader::new(file))))
+    }
 }
 
 /// A pprof profile, possibly filtered by labels.
@@ -100,124 +191,98 @@ pub struct Pprof {
     pub there: Vec<String>,
 }
 
-/// Reads the samples of a pprof profile, compressed or not, with one of `types` and all of `labels`; `None`
-/// if `path` is something else.
 #[cfg(feature = "export")]
-pub fn pprof(path: &Path, types: &[String], labels: &[(String, String)]) -> Result<Option<Pprof>> {
-    use flightline_export::pprof::{Selection, selected, unpacked};
-    if path.as_os_str() == "-" || !path.is_file() {
-        return Ok(None);
-    }
-    let cannot = || format!("cannot open {}", shown(path));
-    let mut magic = Vec::new();
-    File::open(path).with_context(cannot)?.take(12).read_to_end(&mut magic).with_context(cannot)?;
-    let mut file = File::open(path).with_context(cannot)?;
-    let bytes = match magic[..] {
-        [0x1f, 0x8b, ..] => unpacked(BufReader::new(file)),
-        _ if begins_as_pprof(&magic) => {
-            let mut bytes = Vec::new();
-            file.by_ref().take(MOST).read_to_end(&mut bytes).with_context(cannot)?;
-            Ok(bytes)
-        }
-        _ => return Ok(None),
-    };
-    let mut text = Vec::new();
-    match bytes.and_then(|bytes| selected(&bytes, &Selection { types, labels }, &mut text)) {
-        Ok(of) => {
-            let mut text = Text::of(text, Some(of.unit));
-            if of.negative > 0 {
-                text.notes.push(format!(
-                    "{} samples have a negative value and are omitted: the profile is a difference. To \
-                     compare two profiles, use `flightline diff`",
-                    of.negative
-                ));
+impl Opened<'_> {
+    /// Reads the samples of a pprof profile, compressed or not; `None` if the file is something else.
+    fn pprof(&self, ProfileSelection { types, labels }: ProfileSelection<'_>) -> Result<Option<Pprof>> {
+        use flightline_export::pprof::{Selection, selected, unpacked};
+        let bytes = match self.is(Format::Gzip) {
+            true => {
+                self.rewind()?;
+                unpacked(BufReader::new(&self.file))
             }
-            Ok(Some(Pprof { text, samples: of.samples, there: of.there }))
+            false if self.is(Format::Pprof) => Ok(self.bytes()?),
+            false => return Ok(None),
+        };
+        let mut text = Vec::new();
+        match bytes.and_then(|bytes| selected(&bytes, &Selection { types, labels }, &mut text)) {
+            Ok(of) => {
+                let mut text = Text::of(text, Some(of.unit));
+                if of.negative > 0 {
+                    text.notes.push(format!(
+                        "{} samples have a negative value and are omitted: the profile is a difference. To \
+                         compare two profiles, use `flightline diff`",
+                        of.negative
+                    ));
+                }
+                Ok(Some(Pprof { text, samples: of.samples, there: of.there }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(error).with_context(|| shown(self.path))
+            }
+            // Compressed data of another format, for which a later step reports how to decompress it, or a
+            // similar beginning.
+            Err(_) => Ok(None),
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error).with_context(|| shown(path)),
-        // Compressed data of another format, for which a later step reports how to decompress it, or a
-        // similar beginning.
-        Err(_) => Ok(None),
     }
-}
 
-/// Returns true if bytes begin with field 1 of a profile, the types of its values. Go writes the type of the
-/// period (field 11) or the time (field 9) before it.
-#[cfg(feature = "export")]
-fn begins_as_pprof(bytes: &[u8]) -> bool {
-    const FIRST: u8 = 0x0a;
-    const TIME: u8 = 9 << 3;
-    const PERIOD_TYPE: u8 = 11 << 3 | 2;
-    match bytes {
-        [FIRST, _, ..] => true,
-        // A message of two numbers, the first with the tag 8.
-        [PERIOD_TYPE, _, 8, ..] => true,
-        [TIME, time @ ..] => {
-            let behind = time.iter().position(|byte| byte & 0x80 == 0).and_then(|last| time.get(last + 1));
-            behind == Some(&FIRST)
+    /// Converts OTLP profiles of `types` (empty: all) to folded text; `None` if the file is something else.
+    fn otlp(&self, types: &[String]) -> Result<Option<Text>> {
+        if !flightline_export::otlp::tree::is(&self.head) {
+            return Ok(None);
         }
-        _ => false,
+        let mut text = Vec::new();
+        let unit = flightline_export::otlp::tree::folded(&self.bytes()?, types, &mut text)
+            .with_context(|| shown(self.path))?;
+        Ok(unit.map(|unit| Text::of(text, Some(unit))))
+    }
+
+    fn rewind(&self) -> Result<()> {
+        (&self.file).rewind().with_context(|| self.cannot())
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>> {
+        self.rewind()?;
+        let mut bytes = Vec::new();
+        (&self.file).take(MOST).read_to_end(&mut bytes).with_context(|| self.cannot())?;
+        Ok(bytes)
     }
 }
 
-/// Converts OTLP profiles of `types` (empty: all) to folded text; `None` if `path` is something else.
-#[cfg(feature = "export")]
-fn otlp(path: &Path, types: &[String]) -> Result<Option<Text>> {
-    if path.as_os_str() == "-" || !path.is_file() {
-        return Ok(None);
-    }
-    let cannot = || format!("cannot open {}", shown(path));
-    let mut file = File::open(path).with_context(cannot)?;
-    let mut bytes = Vec::new();
-    file.by_ref().take(1).read_to_end(&mut bytes).with_context(cannot)?;
-    if !flightline_export::otlp::tree::is(&bytes) {
-        return Ok(None);
-    }
-    file.take(MOST).read_to_end(&mut bytes).with_context(cannot)?;
-    let mut text = Vec::new();
-    let unit =
-        flightline_export::otlp::tree::folded(&bytes, types, &mut text).with_context(|| shown(path))?;
-    Ok(unit.map(|unit| Text::of(text, Some(unit))))
-}
-
-/// Converts a pprof or OTLP profile of one of `types` (empty: any) to folded text; `None` if `path` is
-/// something else.
-pub fn packed(path: &Path, types: &[String]) -> Result<Option<Text>> {
-    match pprof(path, types, &[])? {
-        Some(profile) => Ok(Some(profile.text)),
-        None => otlp(path, types),
-    }
-}
-
-/// Without the feature `export`, pprof is not supported.
+/// Without the feature `export`, pprof and OTLP are not supported.
 #[cfg(not(feature = "export"))]
-pub fn pprof(_: &Path, _: &[String], _: &[(String, String)]) -> Result<Option<Pprof>> {
-    Ok(None)
+impl Opened<'_> {
+    fn pprof(&self, _: ProfileSelection<'_>) -> Result<Option<Pprof>> {
+        Ok(None)
+    }
+
+    fn otlp(&self, _: &[String]) -> Result<Option<Text>> {
+        Ok(None)
+    }
 }
 
-/// Without the feature `export`, OTLP is not supported.
-#[cfg(not(feature = "export"))]
-fn otlp(_: &Path, _: &[String]) -> Result<Option<Text>> {
-    Ok(None)
-}
-
-fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
-    let mut magic = Vec::new();
+/// Opens a stream: standard input, or a FIFO or device.
+fn stream(path: &Path) -> Result<Source> {
+    let mut source: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(io::stdin()),
+        false => Box::new(File::open(path).with_context(|| format!("cannot open {}", shown(path)))?),
+    };
+    let mut head = Vec::new();
     let reading = || format!("cannot read {}", shown(path));
-    source.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic).with_context(reading)?;
-    if magic.is_empty() {
+    source.by_ref().take(MAGIC.len() as u64).read_to_end(&mut head).with_context(reading)?;
+    if head.is_empty() {
         bail!("{} is empty", shown(path));
     }
-    refuse_compressed(&magic, path)?;
-    let recording = is_recording(&magic);
-    if recording {
+    refuse_compressed(&head, path)?;
+    let is_recording = head == MAGIC;
+    if is_recording {
         let rest = (LEN - MAGIC.len()) as u64;
-        source.by_ref().take(rest).read_to_end(&mut magic).with_context(reading)?;
-        refuse_cut(path, &magic, magic.len() as u64)?;
+        source.by_ref().take(rest).read_to_end(&mut head).with_context(reading)?;
+        refuse_cut(path, &head, head.len() as u64)?;
     }
-    let whole = Cursor::new(magic).chain(source);
-    Ok(if recording {
-        Source::Recording(Box::new(Input::stream(Box::new(whole))))
+    let whole = Cursor::new(head).chain(source);
+    Ok(if is_recording {
+        Source::Stream(Box::new(Input::stream(Box::new(whole))))
     } else {
         Source::Text(Box::new(BufReader::new(whole)))
     })
@@ -236,24 +301,13 @@ pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
 /// # Errors
 /// Returns an error with a remedy if the first bytes indicate compression or a perf.data file.
 pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
-    let (what, tool) = match magic {
-        [0x1f, 0x8b, ..] => ("gzip", "gunzip -c"),
-        [0xfd, b'7', b'z', b'X', ..] => ("xz", "xz -dc"),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", "zstd -dc"),
-        [b'B', b'Z', b'h', ..] => ("bzip2", "bzip2 -dc"),
-        [0x04, 0x22, 0x4d, 0x18, ..] => ("lz4", "lz4 -dc"),
-        [b'P', b'K', 3, 4, ..] => ("zip", "unzip -p"),
-        // `PERFILE2` in either byte order.
-        b"PERF" | b"2ELI" => {
-            let name = if path.as_os_str() == "-" { "-".into() } else { path.display().to_string() };
-            bail!(
-                "{} is a perf.data file; convert it with `perf script -i {name} | flightline … -`",
-                shown(path)
-            )
-        }
-        _ => return Ok(()),
-    };
-    if what == "gzip" && matches!(pprof(path, &[], &[]), Ok(Some(_))) {
+    let Some(row) = input_format::of_bytes(magic).filter(|row| !row.tool.is_empty()) else { return Ok(()) };
+    let FormatRow { format, name: what, tool, .. } = *row;
+    if format == Format::PerfData {
+        let name = if path.as_os_str() == "-" { "-".into() } else { path.display().to_string() };
+        bail!("{} is a perf.data file; convert it with `{tool} {name} | flightline … -`", shown(path));
+    }
+    if format == Format::Gzip && is_pprof(path) {
         bail!(
             "{} is a pprof profile, not a JFR recording; `flightline fold`, `flame`, `diff` and \
              `convert` can read it, and --label KEY=VALUE selects samples",
@@ -264,6 +318,10 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
     bail!("{} is compressed with {what}; decompress it with `{tool} {name} | flightline … -`", shown(path))
 }
 
-fn is_recording(magic: &[u8]) -> bool {
-    magic == MAGIC
+/// Returns true for a file with a pprof profile.
+fn is_pprof(path: &Path) -> bool {
+    let opened = if path.as_os_str() == "-" { Ok(None) } else { Opened::begin(path) };
+    opened.is_ok_and(|opened| {
+        opened.is_some_and(|opened| matches!(opened.pprof(ProfileSelection::default()), Ok(Some(_))))
+    })
 }

@@ -1,13 +1,11 @@
 //! Selects samples of pprof profiles by label. Labels in recordings belong to spans; `spans` handles those.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use flightline_consumer::convert::Text;
 
-use crate::input;
+use crate::input::{self, ProfileSelection, Source};
 use crate::select::SelectArgs;
 use crate::talk::{all_shown, shown};
 
@@ -21,17 +19,23 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
     let mut there: Vec<String> = Vec::new();
     let mut other = None;
     for path in inputs {
-        match input::pprof(path, &args.events, &args.labels)? {
-            Some(profile) => {
+        // A stream can be read only once.
+        if path.as_os_str() == "-" || !path.is_file() {
+            other = other.or(Some(path));
+            continue;
+        }
+        match input::open(path, ProfileSelection { types: &args.events, labels: &args.labels }) {
+            Ok(Source::Pprof(profile)) => {
                 samples += profile.samples;
                 there.extend(profile.there);
                 texts.push((path.clone(), profile.text));
             }
-            None if is_text(path)? => bail!(
+            Ok(Source::Text(_) | Source::Otlp(_)) => bail!(
                 "{} is neither a recording nor a pprof profile; only these have spans (--span) and labels (--label)",
                 shown(path)
             ),
-            None => other = other.or(Some(path)),
+            Ok(Source::Recording(_) | Source::Stream(_)) => other = other.or(Some(path)),
+            Err(error) => return Err(error),
         }
     }
     let Some((first, _)) = texts.first() else { return Ok(texts) };
@@ -61,15 +65,4 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
         bail!("{} has no sample with the label {}: {have}", all_shown(inputs), wanted.join(" "));
     }
     Ok(texts)
-}
-
-/// Returns true for a file that is not a recording. Compressed files are left to the reader of recordings,
-/// which reports how to decompress them.
-fn is_text(path: &Path) -> Result<bool> {
-    if path.as_os_str() == "-" || !path.is_file() || input::whole(path)?.is_some() {
-        return Ok(false);
-    }
-    let mut head = Vec::new();
-    File::open(path)?.take(4).read_to_end(&mut head)?;
-    Ok(!head.is_empty() && input::refuse_compressed(&head, path).is_ok())
 }

@@ -23,7 +23,7 @@ use flightline_consumer::unfreed::{self, Unfreed};
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
-use crate::input::{self, Source};
+use crate::input::{self, Pprof, ProfileSelection, Source};
 use crate::range::{self, Times};
 use crate::select::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::talk::{self, Progress, shown};
@@ -231,23 +231,22 @@ fn open<T>(
     let mut recordings = Vec::new();
     let mut texts = Vec::new();
     for path in &paths {
-        match input::whole(path) {
-            Ok(Some(recording)) => {
+        let selection = ProfileSelection { types: &args.events, labels: &[] };
+        let converted = match input::open(path, selection) {
+            Ok(Source::Recording(recording)) => {
                 recordings.push((path, Opened::Whole(recording)));
                 continue;
             }
-            Ok(None) => {}
+            Ok(Source::Stream(input)) => {
+                recordings.push((path, Opened::Stream(input)));
+                continue;
+            }
+            Ok(Source::Pprof(Pprof { text, .. }) | Source::Otlp(text)) => pprof(text),
+            Ok(Source::Text(of)) => text(of),
             Err(_) if repository::rolled_away(path, inputs) => continue,
             Err(error) => return Err(error),
-        }
-        if let Some(text) = input::packed(path, &args.events)? {
-            texts.push((path.clone(), pprof(text).with_context(|| shown(path))?));
-            continue;
-        }
-        match input::open(path)? {
-            Source::Recording(input) => recordings.push((path, Opened::Stream(input))),
-            Source::Text(of) => texts.push((path.clone(), text(of).with_context(|| shown(path))?)),
-        }
+        };
+        texts.push((path.clone(), converted.with_context(|| shown(path))?));
     }
     if let (Some((recording, _)), Some((text, _))) = (recordings.first(), texts.first()) {
         bail!("{} is a recording and {} is text; give inputs of one kind", shown(recording), shown(text));

@@ -27,7 +27,7 @@ pub(super) struct Maps {
 }
 
 /// Returns true if a text has a map with a stack in its key.
-pub(super) fn is(head: &[u8]) -> bool {
+pub(crate) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     let lines: Vec<&str> = head.lines().collect();
     lines.windows(2).any(|pair| {

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::folded::clean;
 
 /// Returns true if a text has a stack with a count below it, and nothing but such stacks after its first empty line.
-pub(super) fn is(head: &[u8]) -> bool {
+pub(crate) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     let mut frames = 0;
     for line in head.lines().skip_while(|line| !line.trim().is_empty()).map(str::trim) {

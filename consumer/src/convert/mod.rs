@@ -18,14 +18,19 @@ mod tracks;
 mod utf16;
 mod vtune;
 
+pub(crate) use bpftrace::is as is_bpftrace;
+pub(crate) use dtrace::is as is_dtrace;
 pub use perf::Roots;
+pub(crate) use perf::is as is_perf_script;
+pub(crate) use speedscope::is as is_speedscope;
 pub use tracks::{Collecting, Moment, Track, Tracks};
+pub(crate) use vtune::is as is_vtune;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use crate::error::Error;
-use crate::folded;
+use crate::input_format::{self, Format};
 
 /// Bytes that are read to recognize the format of a text.
 const HEAD: usize = 64 << 10;
@@ -89,28 +94,26 @@ fn peek(mut text: Box<dyn BufRead>) -> Result<(Vec<u8>, Box<dyn BufRead>), Error
 /// The input cannot be read, or does not have the format that its beginning indicates.
 pub fn to_folded(text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error> {
     let (head, whole) = peek(text)?;
-    if speedscope::is(&head) {
-        return speedscope::read(whole);
-    }
-    if perf::is(&head) {
-        let script = perf::read(whole, choice.roots)?;
-        let chosen = script.choose(&choice.events)?;
-        let text = chosen.folded()?;
-        return Ok(Text { notes: chosen.notes, ..Text::of(text, chosen.unit) });
-    }
-    if bpftrace::is(&head) {
-        let maps = bpftrace::read(whole)?;
-        let notes = maps.notes();
-        return Ok(Text { notes, ..Text::of(maps.folded(), None) });
-    }
-    if vtune::is(&head) {
-        return Ok(Text::of(vtune::read(whole)?, Some("ns".into())));
-    }
-    if dtrace::is(&head) {
-        return Ok(Text::of(dtrace::read(whole)?, None));
-    }
-    let is_differential = folded::is_differential(&head);
-    Ok(Text { text: whole, unit: None, notes: Vec::new(), is_folded: true, is_differential })
+    Ok(match input_format::of_text(&head) {
+        Format::Speedscope => speedscope::read(whole)?,
+        Format::PerfScript => {
+            let script = perf::read(whole, choice.roots)?;
+            let chosen = script.choose(&choice.events)?;
+            let text = chosen.folded()?;
+            Text { notes: chosen.notes, ..Text::of(text, chosen.unit) }
+        }
+        Format::Bpftrace => {
+            let maps = bpftrace::read(whole)?;
+            let notes = maps.notes();
+            Text { notes, ..Text::of(maps.folded(), None) }
+        }
+        Format::Vtune => Text::of(vtune::read(whole)?, Some("ns".into())),
+        Format::Dtrace => Text::of(dtrace::read(whole)?, None),
+        format => {
+            let is_differential = format == Format::Differential;
+            Text { text: whole, unit: None, notes: Vec::new(), is_folded: true, is_differential }
+        }
+    })
 }
 
 /// The folded text of some events of `perf script`, and how many samples there are of each.
@@ -128,7 +131,7 @@ pub struct Counter {
 /// The input cannot be read, or has no sample of one of the events.
 pub fn counters(text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Counter>, Text>, Error> {
     let (head, whole) = peek(text)?;
-    if !perf::is(&head) {
+    if input_format::of_text(&head) != Format::PerfScript {
         return to_folded(whole, &Choice::default()).map(Err);
     }
     let script = perf::read(whole, Roots::default())?;

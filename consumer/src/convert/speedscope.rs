@@ -71,7 +71,7 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
 }
 
 /// Returns true if a text begins like such a file.
-pub(super) fn is(head: &[u8]) -> bool {
+pub(crate) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     head.trim_start().starts_with('{') && (head.contains("speedscope.app/") || head.contains("\"shared\""))
 }

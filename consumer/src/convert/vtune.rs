@@ -7,7 +7,7 @@ use inferno::collapse::{Collapse, vtune};
 use crate::error::Error;
 
 /// Returns true if a text has the header of the report.
-pub(super) fn is(head: &[u8]) -> bool {
+pub(crate) fn is(head: &[u8]) -> bool {
     vtune::Folder::default().is_applicable(&String::from_utf8_lossy(head)) == Some(true)
 }
 

@@ -1,5 +1,6 @@
 //! Colours of chain graphs: off-CPU stacks, and above a delimiter the stacks of their wakers.
 
+use super::name_hash::fnv1a;
 use crate::tree::Tree;
 
 /// Separates a stack from its waker.
@@ -31,9 +32,7 @@ pub(super) fn colors(tree: &Tree) -> Vec<[u8; 3]> {
     tree.nodes.iter().map(color).collect()
 }
 
-/// Returns a hash of the name (FNV-1a).
+/// Returns a hash of the name.
 pub(super) fn hue(name: &str) -> u8 {
-    let hash =
-        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    (hash >> 24) as u8
+    (fnv1a(name.bytes().map(u32::from)) >> 24) as u8
 }

@@ -1,5 +1,6 @@
 //! Colours by kind of code. A name has the same colour in pages (`flame/palettes.js`) and in SVGs.
 
+use super::name_hash::fnv1a;
 use crate::model::FrameKind;
 
 /// The background of a graph, as on a page.
@@ -91,13 +92,9 @@ pub(super) fn color(name: &str, kind: FrameKind) -> [u8; 3] {
     }
 }
 
-/// Returns two numbers from 0 to 1 that depend only on the name. Like the page's script, it hashes UTF-16
-/// (FNV-1a).
+/// Returns two numbers from 0 to 1 that depend only on the name. Like the page's script, it hashes UTF-16.
 fn thirds(name: &str) -> [f64; 2] {
-    let hash = name
-        .encode_utf16()
-        .fold(2_166_136_261_u32, |hash, unit| (hash ^ u32::from(unit)).wrapping_mul(16_777_619));
-
+    let hash = fnv1a(name.encode_utf16().map(u32::from));
     let hash = hash ^ hash >> 15;
     [hash & 1023, hash >> 10 & 1023].map(|part| f64::from(part) / 1023.0)
 }

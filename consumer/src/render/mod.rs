@@ -7,6 +7,7 @@ pub mod difference;
 pub mod html;
 pub mod java;
 mod kinds;
+mod name_hash;
 mod page;
 pub mod svg;
 pub mod times;

@@ -41,7 +41,7 @@ impl TryFrom<String> for Id {
 
 /// Provenance of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct Provenance {
     /// Chunks whose rows it contains, by delivery.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub chunks: BTreeMap<Id, Vec<Id>>,
@@ -56,7 +56,7 @@ pub struct Told {
     pub labels: BTreeMap<String, String>,
 }
 
-impl Told {
+impl Provenance {
     /// Serializes it for the footer.
     ///
     /// # Errors
@@ -126,15 +126,15 @@ mod tests {
 
     #[test]
     fn footer_round_trips_and_counts_only_complete_deliveries() {
-        let told = Told {
+        let told = Provenance {
             chunks: BTreeMap::from([(Id(1), vec![Id(10), Id(u64::MAX)]), (Id(2), vec![Id(20)])]),
             complete: vec![Id(1), Id(3)],
             replaces: vec!["a.parquet".to_owned()],
             labels: BTreeMap::new(),
         };
-        assert_eq!(Told::parse(&told.text().unwrap()).unwrap(), told);
+        assert_eq!(Provenance::parse(&told.text().unwrap()).unwrap(), told);
         assert_eq!(told.chunks_complete().collect::<Vec<_>>(), [Id(10), Id(u64::MAX)]);
-        assert_eq!(Told::parse("{}").unwrap(), Told::default());
-        assert!(Told::parse("{\"complete\":[\"x\"]}").is_err());
+        assert_eq!(Provenance::parse("{}").unwrap(), Provenance::default());
+        assert!(Provenance::parse("{\"complete\":[\"x\"]}").is_err());
     }
 }

@@ -84,13 +84,13 @@ pub struct Day(i32);
 
 impl Day {
     /// Returns the day of a time in µs since 1970, clamped to the first or last day of the calendar.
-    pub fn of_micros(micros: i64) -> Self {
+    pub fn from_micros(micros: i64) -> Self {
         let days =
             i32::try_from(micros.div_euclid(DAY)).unwrap_or(if micros < 0 { i32::MIN } else { i32::MAX });
-        Self(days.clamp(Self::of(0, 1, 1), Self::of(9999, 12, 31)))
+        Self(days.clamp(Self::from_date(0, 1, 1), Self::from_date(9999, 12, 31)))
     }
 
-    fn of(year: i32, month: u32, day: u32) -> i32 {
+    fn from_date(year: i32, month: u32, day: u32) -> i32 {
         NaiveDate::from_ymd_opt(year, month, day).map_or(0, |date| date.to_epoch_days())
     }
 
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn days_are_utc_for_any_timestamp() {
-        assert_eq!(Day::of_micros(0).to_string(), "1970-01-01");
-        assert_eq!(Day::of_micros(-1).to_string(), "1969-12-31");
-        assert_eq!(Day::of_micros(1_769_904_000_000_000 - 1).to_string(), "2026-01-31");
-        assert_eq!(Day::of_micros(i64::MAX).to_string(), "9999-12-31");
-        assert_eq!(Day::of_micros(i64::MIN).to_string(), "0000-01-01");
+        assert_eq!(Day::from_micros(0).to_string(), "1970-01-01");
+        assert_eq!(Day::from_micros(-1).to_string(), "1969-12-31");
+        assert_eq!(Day::from_micros(1_769_904_000_000_000 - 1).to_string(), "2026-01-31");
+        assert_eq!(Day::from_micros(i64::MAX).to_string(), "9999-12-31");
+        assert_eq!(Day::from_micros(i64::MIN).to_string(), "0000-01-01");
         let day = Day::parse("2024-02-29").unwrap();
         assert_eq!((day.to_string().as_str(), day.end() - day.begin()), ("2024-02-29", DAY));
         for text in ["2024-2-29", "2023-02-29", "x", "2024-02-29 "] {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::kit::{self, answer, open};
 use flightline_store::layout::Table;
 use flightline_store::maintain::{Done, Lock, Maintainer, Options};
-use flightline_store::place::{Place, is_gone};
+use flightline_store::storage::{Storage, is_gone};
 use flightline_store::write::{self, Writer, chunks};
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema;
@@ -24,8 +24,8 @@ const DAY: i64 = 86_400_000;
 const NOW: i64 = 4_000_000_000_000;
 const DAYS: fn(u64) -> Duration = |days| Duration::from_secs(days * 86_400);
 
-fn place(store: &Path) -> Place {
-    Place::create(store.to_str().unwrap()).unwrap()
+fn place(store: &Path) -> Storage {
+    Storage::create(store.to_str().unwrap()).unwrap()
 }
 
 async fn add(store: &Path, service: &str, labels: &[(&str, &str)], recording: &[u8]) {

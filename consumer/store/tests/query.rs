@@ -10,7 +10,7 @@ use datafusion::arrow::datatypes::{Int32Type, Int64Type};
 use flightline_consumer::fold::{FoldOptions, fold};
 use flightline_consumer::model::Frame;
 use flightline_store::query::dialect::{self, Engine};
-use flightline_store::query::share::{Question, Share, shares};
+use flightline_store::query::function_share::{Question, Share, shares};
 use flightline_store::query::tree::{MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
 use flightline_store::query::{OpenOptions, Session};

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::kit::{self, answer, open, text};
 use flightline_consumer::fold::{FoldOptions, Measure as Folded, fold};
 use flightline_consumer::model::{ASLEEP, COVERED, Model};
-use flightline_store::place::Place;
+use flightline_store::storage::Storage;
 use flightline_store::query::paths::Paths;
 use flightline_store::query::weights::{Choice, Measure, weights};
 use flightline_store::write::{Added, Options, Writer, chunks};
@@ -15,8 +15,8 @@ fn options(service: &str) -> Options {
     Options { service: service.to_owned(), unfinished: true, ..Options::default() }
 }
 
-fn place(store: &Path) -> Place {
-    Place::create(store.to_str().unwrap()).unwrap()
+fn place(store: &Path) -> Storage {
+    Storage::create(store.to_str().unwrap()).unwrap()
 }
 
 async fn add(store: &Path, options: Options, recording: &[u8]) -> Added {

@@ -38,8 +38,19 @@ impl Input {
     /// # Errors
     /// The file cannot be opened or mapped.
     pub fn open_for(path: &Path, delivery: Delivery) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(e, 0))?;
-        let mapped = Mapped::file(&file).map_err(|e| Error::io(e, 0))?;
+        Self::mapped(&File::open(path).map_err(|e| Error::io(e, 0))?, delivery)
+    }
+
+    /// Maps an open regular file.
+    ///
+    /// # Errors
+    /// The file cannot be mapped.
+    pub fn file(file: &File) -> Result<Self> {
+        Self::mapped(file, Delivery::WholeChunks)
+    }
+
+    fn mapped(file: &File, delivery: Delivery) -> Result<Self> {
+        let mapped = Mapped::file(file).map_err(|e| Error::io(e, 0))?;
         let mut input = Self::whole(mapped.bytes(), delivery);
         input.decoder.on_passed(Pages::new(mapped));
         Ok(input)

@@ -64,7 +64,7 @@ struct Weight {
 }
 
 /// Returns true if a text begins like the output of `perf script`.
-pub(super) fn is(head: &[u8]) -> bool {
+pub(crate) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     let lines: Vec<&str> = head
         .lines()

@@ -7,11 +7,11 @@ use anyhow::Result;
 use datafusion::arrow::datatypes::Schema;
 
 use super::fold::{columns, file, quoted, register, session};
-use super::sums::labels_of;
+use super::sums::label_columns;
 use super::{Done, Folder, Maintainer};
-use crate::footer::{Told, merged_name};
+use crate::footer::{Provenance, merged_name};
 use crate::layout::{Partition, Table};
-use crate::place::Listed;
+use crate::storage::Listed;
 use crate::query::files::Read;
 use crate::query::table::DataFile;
 use crate::schema;
@@ -73,7 +73,7 @@ impl Maintainer {
                 continue;
             }
             let own = match of {
-                Table::Samples => labels_of(self.place.footer(&file.meta).await?.0.schema()),
+                Table::Samples => label_columns(self.place.footer(&file.meta).await?.0.schema()),
                 _ => BTreeSet::new(),
             };
             let fits = |group: &Group| {
@@ -93,7 +93,7 @@ impl Maintainer {
 
     /// Merges some files into one.
     async fn merge(&self, partition: &Partition, of: Table, whole: &Read, group: &[usize]) -> Result<()> {
-        let mut told = Told::default();
+        let mut told = Provenance::default();
         let mut files = Vec::with_capacity(group.len());
         for &number in group {
             told.merge(whole.told[number].clone());

@@ -13,7 +13,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 
 use crate::layout::{PARTITIONED_BY, Table};
-use crate::place::Place;
+use crate::storage::Storage;
 use crate::query::files::Read;
 use crate::schema;
 
@@ -21,7 +21,7 @@ use crate::schema;
 const MEMORY: usize = 512 << 20;
 
 /// Creates a session for querying the tables of one folder.
-pub(super) fn session(place: &Place) -> Result<SessionContext> {
+pub(super) fn session(place: &Storage) -> Result<SessionContext> {
     let runtime =
         RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(MEMORY))).build_arc()?;
     let mut config = SessionConfig::new();
@@ -33,7 +33,7 @@ pub(super) fn session(place: &Place) -> Result<SessionContext> {
 }
 
 /// Registers the files of a table in `context`.
-pub(super) fn register(context: &SessionContext, place: &Place, of: Table, read: Read) -> Result<()> {
+pub(super) fn register(context: &SessionContext, place: &Storage, of: Table, read: Read) -> Result<()> {
     context.register_table(of.name(), Arc::new(read.table(place, of)))?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, Upda
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::place::Place;
+use crate::storage::Storage;
 
 /// Name of the lock file; engines ignore the prefix.
 const NAME: &str = "_maintenance";
@@ -30,10 +30,10 @@ const FREE: &str = "free";
 
 /// The right to maintain a store.
 #[derive(Debug)]
-pub struct Lock(Held);
+pub struct Lock(LockState);
 
 #[derive(Debug)]
-enum Held {
+enum LockState {
     File(File),
     Object { object: Arc<Object>, beat: JoinHandle<()> },
 }
@@ -41,7 +41,7 @@ enum Held {
 /// The lock object in an object store.
 #[derive(Debug)]
 struct Object {
-    place: Place,
+    place: Storage,
     path: Path,
     /// Version last written by this process; `None` if another one took over.
     version: Mutex<Option<UpdateVersion>>,
@@ -52,7 +52,7 @@ impl Lock {
     ///
     /// # Errors
     /// Returns an error if another process holds it.
-    pub async fn take(place: &Place) -> Result<Self> {
+    pub async fn take(place: &Storage) -> Result<Self> {
         match place.directory() {
             Some(directory) => in_directory(place, directory).map(Self),
             None => in_object_store(place, now()).await.map(Self),
@@ -66,8 +66,8 @@ impl Lock {
     /// the store does not answer.
     pub async fn check(&self) -> Result<()> {
         match &self.0 {
-            Held::File(_) => Ok(()),
-            Held::Object { object, .. } => object.write(owner()).await,
+            LockState::File(_) => Ok(()),
+            LockState::Object { object, .. } => object.write(owner()).await,
         }
     }
 
@@ -77,8 +77,8 @@ impl Lock {
     /// Returns an error if it cannot be released; it becomes stale after ten minutes.
     pub async fn release(&self) -> Result<()> {
         match &self.0 {
-            Held::File(file) => Ok(file.set_len(0).and_then(|()| file.unlock())?),
-            Held::Object { object, beat } => {
+            LockState::File(file) => Ok(file.set_len(0).and_then(|()| file.unlock())?),
+            LockState::Object { object, beat } => {
                 beat.abort();
                 object.write(FREE.to_owned()).await
             }
@@ -86,7 +86,7 @@ impl Lock {
     }
 }
 
-impl Drop for Held {
+impl Drop for LockState {
     fn drop(&mut self) {
         if let Self::Object { beat, .. } = self {
             beat.abort();
@@ -98,10 +98,10 @@ impl Object {
     /// Overwrites only the version that this process wrote last.
     async fn write(&self, text: String) -> Result<()> {
         let mut version = self.version.lock().await;
-        let Some(last) = version.take() else { return Err(self.taken_over()) };
+        let Some(last) = version.take() else { return Err(self.lost_error()) };
         match put(&self.place, &self.path, text, PutMode::Update(last.clone())).await {
             Ok(next) => *version = Some(next),
-            Err(Error::Precondition { .. } | Error::NotFound { .. }) => return Err(self.taken_over()),
+            Err(Error::Precondition { .. } | Error::NotFound { .. }) => return Err(self.lost_error()),
             Err(error) => {
                 *version = Some(last);
                 return Err(error).with_context(|| format!("cannot write {}", self.path));
@@ -110,7 +110,7 @@ impl Object {
         Ok(())
     }
 
-    fn taken_over(&self) -> anyhow::Error {
+    fn lost_error(&self) -> anyhow::Error {
         anyhow::anyhow!("{}: another process has taken over, as this one stood still", self.place.shown())
     }
 
@@ -119,7 +119,7 @@ impl Object {
     }
 }
 
-fn in_directory(place: &Place, directory: &FilePath) -> Result<Held> {
+fn in_directory(place: &Storage, directory: &FilePath) -> Result<LockState> {
     let path = directory.join(NAME);
     let cannot = || format!("cannot lock {}", path.display());
     // Do not delete the file: two processes, one with the old file open and one that creates a new file,
@@ -138,10 +138,10 @@ fn in_directory(place: &Place, directory: &FilePath) -> Result<Held> {
         Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
     }
     file.set_len(0).and_then(|()| file.write_all(owner().as_bytes())).with_context(cannot)?;
-    Ok(Held::File(file))
+    Ok(LockState::File(file))
 }
 
-async fn in_object_store(place: &Place, now: i64) -> Result<Held> {
+async fn in_object_store(place: &Storage, now: i64) -> Result<LockState> {
     let path = place.root_file(NAME);
     let mut mode = PutMode::Create;
     for _ in 0..2 {
@@ -150,7 +150,7 @@ async fn in_object_store(place: &Place, now: i64) -> Result<Held> {
                 let version = Mutex::new(Some(version));
                 let object = Arc::new(Object { place: place.clone(), path, version });
                 let beat = tokio::spawn(beat(object.clone(), EVERY));
-                return Ok(Held::Object { object, beat });
+                return Ok(LockState::Object { object, beat });
             }
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
             Err(Error::NotImplemented { .. }) => {
@@ -183,7 +183,7 @@ async fn beat(object: Arc<Object>, every: Duration) {
     }
 }
 
-async fn put(place: &Place, path: &Path, text: String, mode: PutMode) -> object_store::Result<UpdateVersion> {
+async fn put(place: &Storage, path: &Path, text: String, mode: PutMode) -> object_store::Result<UpdateVersion> {
     let options = PutOptions { mode, ..PutOptions::default() };
     let put = place.object_store().put_opts(path, text.into_bytes().into(), options).await?;
     Ok(UpdateVersion { e_tag: put.e_tag, version: put.version })
@@ -206,7 +206,7 @@ mod tests {
     #[tokio::test]
     async fn a_directory_is_free_when_its_holder_is_not_there_any_more() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::open(folder.path().to_str().unwrap()).unwrap();
+        let place = Storage::open(folder.path().to_str().unwrap()).unwrap();
         let lock = Lock::take(&place).await.unwrap();
         lock.check().await.unwrap();
         let told = Lock::take(&place).await.unwrap_err().to_string();
@@ -217,16 +217,16 @@ mod tests {
         Lock::take(&place).await.unwrap();
     }
 
-    fn object(held: &Held) -> &Arc<Object> {
+    fn object(held: &LockState) -> &Arc<Object> {
         match held {
-            Held::Object { object, .. } => object,
-            Held::File(_) => panic!("{held:?}"),
+            LockState::Object { object, .. } => object,
+            LockState::File(_) => panic!("{held:?}"),
         }
     }
 
     #[tokio::test]
-    async fn of_those_who_find_an_object_stale_one_takes_over() {
-        let place = Place::open("memory:///store").unwrap();
+    async fn only_one_process_takes_over_stale_object() {
+        let place = Storage::open("memory:///store").unwrap();
         let held = Lock(in_object_store(&place, now()).await.unwrap());
         held.check().await.unwrap();
         let told = in_object_store(&place, now()).await.unwrap_err().to_string();
@@ -252,7 +252,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_holder_that_says_so_keeps_an_object() {
-        let place = Place::open("memory:///store").unwrap();
+        let place = Storage::open("memory:///store").unwrap();
         let held = in_object_store(&place, now()).await.unwrap();
         let version = object(&held).version.lock().await.clone();
         let beating = tokio::spawn(beat(object(&held).clone(), Duration::ZERO));

@@ -25,7 +25,7 @@ use object_store::path::Path;
 
 use crate::footer::Id;
 use crate::layout::{Partition, Table};
-use crate::place::{Listed, Place};
+use crate::storage::{Listed, Storage};
 use crate::query::files::{Read, read};
 pub use lock::Lock;
 
@@ -81,7 +81,7 @@ pub(crate) type Folder = BTreeMap<Table, Vec<Listed>>;
 /// Maintains a store.
 #[derive(Debug)]
 pub struct Maintainer {
-    place: Place,
+    place: Storage,
     options: Options,
     /// ms since 1970.
     now: i64,
@@ -92,7 +92,7 @@ pub struct Maintainer {
 
 impl Maintainer {
     /// Creates a maintainer of the store at `place`. `now` is the current time in ms since 1970.
-    pub fn new(place: Place, options: Options, now: i64) -> Self {
+    pub fn new(place: Storage, options: Options, now: i64) -> Self {
         Self { place, options, now, complete: BTreeSet::new(), lock: None }
     }
 
@@ -125,7 +125,7 @@ impl Maintainer {
             Self { place: self.place.clone(), options: self.options.clone(), now: self.now, complete, lock };
         for (partition, folder) in &mut folders {
             knowing.still_mine().await?;
-            if let Err(error) = knowing.of_folder(partition, folder, &mut done).await {
+            if let Err(error) = knowing.maintain_folder(partition, folder, &mut done).await {
                 done.failed.push(format!("{}: {error:#}", partition.folder()));
             }
         }
@@ -142,7 +142,7 @@ impl Maintainer {
         Ok(folders)
     }
 
-    async fn of_folder(&self, partition: &Partition, folder: &mut Folder, done: &mut Done) -> Result<()> {
+    async fn maintain_folder(&self, partition: &Partition, folder: &mut Folder, done: &mut Done) -> Result<()> {
         self.sum(partition, folder, done).await?;
         let raw_gone = self.retain(partition, folder, done).await?;
         if raw_gone && !self.options.dry_run {

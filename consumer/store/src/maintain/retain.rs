@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use super::fold::{columns, file, quoted, register, session};
 use super::sums::SETTLED;
 use super::{Done, Folder, Maintainer};
-use crate::footer::{Id, Told, merged_name};
+use crate::footer::{Id, Provenance, merged_name};
 use crate::layout::{Partition, Table};
-use crate::place::Listed;
+use crate::storage::Listed;
 
 impl Maintainer {
     /// Removes expired files of all tables, and stacks with the last rows that refer to them. Returns true if
@@ -49,7 +49,7 @@ impl Maintainer {
     /// Checks that all aggregated tables include the samples before these expire.
     async fn are_summed(&self, partition: &Partition, folder: &Folder) -> Result<()> {
         let Some(raw) = folder.get(&Table::Samples) else { return Ok(()) };
-        let chunks = |told: &[Told]| -> BTreeSet<Id> {
+        let chunks = |told: &[Provenance]| -> BTreeSet<Id> {
             told.iter().flat_map(|told| told.chunks.values()).flatten().copied().collect()
         };
         let raw = chunks(&self.read(Table::Samples, raw.clone()).await?.told);
@@ -114,7 +114,7 @@ impl Maintainer {
             let columns: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
             let sql = format!("SELECT {} FROM ({rows}) ORDER BY {order}", columns.join(", "));
             let name = merged_name(&replaces);
-            let told = Told { replaces, ..Told::default() };
+            let told = Provenance { replaces, ..Provenance::default() };
             let (bytes, _) = file(&context, table, &sql, Some(told.text()?)).await?;
             self.put(&self.place.path(table, partition, &name), bytes).await?;
             old.extend(files);

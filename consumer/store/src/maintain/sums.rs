@@ -10,9 +10,9 @@ use twox_hash::XxHash3_64;
 
 use super::fold::{file, quoted, register, session};
 use super::{Done, Folder, Maintainer};
-use crate::footer::{Id, Told};
+use crate::footer::{Id, Provenance};
 use crate::layout::{Partition, Table};
-use crate::place::Place;
+use crate::storage::Storage;
 use crate::query::files::Read;
 use crate::schema::{self, LABEL};
 
@@ -22,7 +22,7 @@ const FEW: i64 = 32;
 pub(super) const SETTLED: i64 = 24 * 3_600_000;
 
 /// Returns the complete deliveries. Unreadable folders are reported later, when they are processed.
-pub(super) async fn complete(place: &Place, folders: &BTreeMap<Partition, Folder>) -> BTreeSet<Id> {
+pub(super) async fn complete(place: &Storage, folders: &BTreeMap<Partition, Folder>) -> BTreeSet<Id> {
     let mut complete = BTreeSet::new();
     for folder in folders.values() {
         for file in folder.get(&Table::Samples).into_iter().flatten() {
@@ -76,8 +76,8 @@ impl Maintainer {
                 self.labels(context, &schema, partition, done).await?
             } else {
                 // Labels are chosen once per folder, so that a key has one row, whenever its samples arrive.
-                let chosen = labels_of(&there.schema);
-                let late: Vec<String> = labels_of(&schema).difference(&chosen).cloned().collect();
+                let chosen = label_columns(&there.schema);
+                let late: Vec<String> = label_columns(&schema).difference(&chosen).cloned().collect();
                 if !late.is_empty() {
                     let late = late.join(", ");
                     done.note(format!(
@@ -94,7 +94,7 @@ impl Maintainer {
                 continue;
             }
             let id = Id(XxHash3_64::oneshot(format!("{labels:?} {fresh:?}").as_bytes()));
-            let told = Told { chunks: [(id, fresh)].into(), complete: vec![id], ..Told::default() };
+            let told = Provenance { chunks: [(id, fresh)].into(), complete: vec![id], ..Provenance::default() };
             let (bytes, rows) = file(context, level, &sql, Some(told.text()?)).await?;
             let path = self.place.path(level, partition, &format!("{id}.parquet"));
             self.put(&path, bytes).await?;
@@ -157,7 +157,7 @@ impl Maintainer {
 }
 
 /// Returns the label columns of a schema.
-pub(super) fn labels_of(schema: &Schema) -> BTreeSet<String> {
+pub(super) fn label_columns(schema: &Schema) -> BTreeSet<String> {
     let names = schema.fields().iter().map(|field| field.name());
     names.filter(|name| name.starts_with(LABEL)).cloned().collect()
 }

@@ -11,11 +11,11 @@ use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 
-use super::folders;
+use super::partition_pruning;
 use super::table::{DataFile, StoreTable};
-use crate::footer::{Id, Told, is_merged};
+use crate::footer::{Id, Provenance, is_merged};
 use crate::layout::{PARTITIONED_BY, Partition, Table};
-use crate::place::{Listed, Place};
+use crate::storage::{Listed, Storage};
 use crate::schema;
 
 /// Number of footers read concurrently.
@@ -56,7 +56,7 @@ impl Tables {
 /// Finds the files of the store `at` in folders that may have rows where `only` holds, and registers their
 /// storage in `context`.
 pub async fn open(at: &str, only: &str, context: &SessionContext) -> Result<Tables> {
-    let place = Place::open(at)?;
+    let place = Storage::open(at)?;
     context.register_object_store(place.url().as_ref(), place.object_store().clone());
     let mut all = Vec::new();
     for of in Table::ALL {
@@ -67,7 +67,7 @@ pub async fn open(at: &str, only: &str, context: &SessionContext) -> Result<Tabl
     if folders.is_empty() {
         bail!("{at} is no store: there is no Parquet file in {}/ and the like", Table::Samples.name());
     }
-    let kept = folders::kept(only, folders).await?;
+    let kept = partition_pruning::matching(only, folders).await?;
     let mut tables = Tables { tables: BTreeMap::new(), left_out: BTreeMap::new() };
     let mut names: BTreeSet<Path> = BTreeSet::new();
     for (of, mut files) in all {
@@ -104,14 +104,14 @@ pub(crate) struct Read {
     /// Files in use.
     pub(crate) files: Vec<DataFile>,
     /// Provenance of these files, without chunks that another file provides.
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<Provenance>,
     /// Files that others replace.
     pub(crate) replaced: Vec<DataFile>,
 }
 
 impl Read {
     /// Returns the table of these files.
-    pub(crate) fn table(self, place: &Place, of: Table) -> StoreTable {
+    pub(crate) fn table(self, place: &Storage, of: Table) -> StoreTable {
         // A stack is the same in all folders.
         let partitioned_by: &[&str] = if of.id().is_some() { &[] } else { &PARTITIONED_BY };
         let table = StoreTable::new(place.url().clone(), self.schema, partitioned_by, self.files);
@@ -125,7 +125,7 @@ impl Read {
 /// # Errors
 /// Returns an error if a file is not complete Parquet, or column types conflict.
 pub(crate) async fn read(
-    place: &Place,
+    place: &Storage,
     of: Table,
     files: Vec<Listed>,
     complete: &BTreeSet<Id>,
@@ -173,7 +173,7 @@ fn alike(known: &Field, field: &Field) -> bool {
 
 /// Determines the files in use: those that no other file in their folder replaces. For a chunk that two
 /// writers delivered at the same time, selects the rows of one delivery, preferably a complete one.
-fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: &BTreeSet<Id>) -> Read {
+fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Provenance>, complete: &BTreeSet<Id>) -> Read {
     let whole: BTreeSet<Id> = told.iter().flat_map(|told| told.complete.iter().copied()).collect();
     let rank = |delivery: Id| (!whole.contains(&delivery) && !complete.contains(&delivery), delivery);
     let folder = |file: &DataFile| file.partition.clone();
@@ -222,7 +222,7 @@ fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: 
 }
 
 /// Returns files whose inputs are all inputs of another file in their folder.
-fn within(files: &[DataFile], told: &[Told]) -> BTreeSet<(Vec<String>, String)> {
+fn within(files: &[DataFile], told: &[Provenance]) -> BTreeSet<(Vec<String>, String)> {
     let mut of_part: BTreeMap<(&[String], &str), Vec<usize>> = BTreeMap::new();
     for (number, (file, told)) in files.iter().zip(told).enumerate() {
         for part in &told.replaces {
@@ -284,10 +284,10 @@ mod tests {
 
     #[test]
     fn complete_delivery_wins_for_duplicate_chunks() {
-        let told = |delivery: u64, chunks: &[u64], complete: bool| Told {
+        let told = |delivery: u64, chunks: &[u64], complete: bool| Provenance {
             chunks: [(Id(delivery), chunks.iter().copied().map(Id).collect())].into(),
             complete: if complete { vec![Id(delivery)] } else { Vec::new() },
-            ..Told::default()
+            ..Provenance::default()
         };
         // 1 is incomplete; 5 and 7 are complete.
         let files = ["1.parquet", "5.parquet", "7.parquet"].map(file).to_vec();
@@ -297,10 +297,10 @@ mod tests {
         assert_eq!(except, [&[10, 20][..], &[], &[30]]);
         assert_eq!(read.told[2].chunks[&Id(7)], [Id(40)]);
         // Two maintainers merged the same input.
-        let made = |names: &[&str]| Told {
+        let made = |names: &[&str]| Provenance {
             chunks: [(Id(1), vec![Id(10)])].into(),
             replaces: names.iter().map(|&name| name.to_owned()).collect(),
-            ..Told::default()
+            ..Provenance::default()
         };
         let parts = [made(&["a", "b"]), made(&["a", "b", "c"]), made(&["d"])].to_vec();
         let read = in_force(Arc::new(Schema::empty()), files.clone(), parts, &BTreeSet::new());

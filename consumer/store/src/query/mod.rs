@@ -7,13 +7,13 @@
 
 pub mod dialect;
 pub mod files;
-mod folders;
+mod partition_pruning;
 pub mod hdps;
-mod once;
+mod deduplication;
 pub mod paths;
 pub mod prune;
 pub mod session;
-pub mod share;
+pub mod function_share;
 pub mod table;
 pub mod tree;
 pub mod weights;

@@ -113,7 +113,7 @@ impl Paths {
     ) -> Result<Self> {
         let mut search = Search::new(stacks);
         let folders = session.folders(table, filter).await?;
-        let nodes = session.tables().get("nodes")?.clone().of_folders(&folders);
+        let nodes = session.tables().get("nodes")?.clone().with_folders(&folders);
         let files = nodes.each_file();
         let mut read = ahead(session.context(), files.clone(), OF_NODES);
         let mut looked_at = 0;
@@ -121,7 +121,7 @@ impl Paths {
             && let Some(batches) = read.next().await
         {
             looked_at += 1;
-            search.take(&Nodes::of(&batches?)?)?;
+            search.take(&Nodes::from_batches(&batches?)?)?;
         }
         drop(read);
         nodes.passed_over(files.len() - looked_at);
@@ -129,11 +129,11 @@ impl Paths {
             // Other writers may split a stack over several files.
             let all = ahead(session.context(), files, OF_NODES);
             let all: Vec<RecordBatch> = all.try_collect::<Vec<_>>().await?.into_iter().flatten().collect();
-            search.take(&Nodes::of(&all)?)?;
+            search.take(&Nodes::from_batches(&all)?)?;
         }
         let Search { mut paths, frames: mut unnamed, .. } = search;
         paths.labels.resize(unnamed.len(), None);
-        let frames = session.tables().get("frames")?.clone().of_folders(&folders);
+        let frames = session.tables().get("frames")?.clone().with_folders(&folders);
         let files = frames.each_file();
         let count = files.len();
         let mut read = ahead(session.context(), files, OF_FRAMES);
@@ -186,7 +186,7 @@ impl Paths {
 }
 
 impl Nodes {
-    fn of(batches: &[RecordBatch]) -> Result<Self> {
+    fn from_batches(batches: &[RecordBatch]) -> Result<Self> {
         let Some(first) = batches.first() else { return Ok(Self::default()) };
         let all = match batches {
             [one] => one.clone(),
@@ -272,7 +272,7 @@ struct Sieve {
 }
 
 impl Sieve {
-    fn of(numbers: &HashSet<i64, KeyHash>) -> Self {
+    fn new(numbers: &HashSet<i64, KeyHash>) -> Self {
         // One bit in sixteen is set.
         let bits = (numbers.len() * 16).next_power_of_two().max(64);
         let mut sieve = Self { bits: vec![0; bits / 64], shift: 64 - bits.ilog2() };
@@ -298,7 +298,7 @@ impl Search {
     fn new(stacks: impl IntoIterator<Item = i64>) -> Self {
         let left: HashSet<i64, KeyHash> = stacks.into_iter().collect();
         let met = vec![(0, NONE); MET];
-        let mut search = Self { ends: Sieve::of(&left), left, met, ..Self::default() };
+        let mut search = Self { ends: Sieve::new(&left), left, met, ..Self::default() };
         if search.left.remove(&ROOT) {
             search.paths.ends.insert(ROOT, NONE);
         }
@@ -385,13 +385,13 @@ fn ahead(
     let read = move |file: StoreTable| {
         // Cancelled when the stream is dropped.
         let mut task = JoinSet::new();
-        task.spawn(all_of(context.clone(), file, columns));
+        task.spawn(read_all(context.clone(), file, columns));
         async move { task.join_next().await.context("no answer")?? }
     };
     futures::stream::iter(files).map(read).buffered(AHEAD)
 }
 
-async fn all_of(context: SessionContext, file: StoreTable, columns: &[&str]) -> Result<Vec<RecordBatch>> {
+async fn read_all(context: SessionContext, file: StoreTable, columns: &[&str]) -> Result<Vec<RecordBatch>> {
     let schema = file.schema();
     let projection = columns.iter().map(|name| schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
     let mut state = context.state();
@@ -422,7 +422,7 @@ mod tests {
         let of = |at: usize| Arc::new(column(at).collect::<Int64Array>()) as ArrayRef;
         let depths: Int32Array = column(3).map(|depth| depth as i32).collect();
         let columns = [("a", of(0)), ("b", of(1)), ("c", of(2)), ("d", Arc::new(depths) as ArrayRef)];
-        Nodes::of(&[RecordBatch::try_from_iter(columns).unwrap()]).unwrap()
+        Nodes::from_batches(&[RecordBatch::try_from_iter(columns).unwrap()]).unwrap()
     }
 
     /// The frames of a stack, innermost first.
@@ -498,10 +498,10 @@ mod tests {
     #[test]
     fn sieve_accepts_its_own_ids_and_few_others() {
         let own: HashSet<i64, KeyHash> = (0..1000).map(|n| n * n).collect();
-        let sieve = Sieve::of(&own);
+        let sieve = Sieve::new(&own);
         assert!(own.iter().all(|&number| sieve.may_have(number)));
         let others = (0..100_000i64).filter(|n| !own.contains(n) && sieve.may_have(*n)).count();
         assert!(others < 20_000, "{others}");
-        assert!(!Sieve::of(&HashSet::default()).may_have(1));
+        assert!(!Sieve::new(&HashSet::default()).may_have(1));
     }
 }

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::files::{self, Tables};
-use crate::place::while_files_change;
+use crate::storage::while_files_change;
 
 /// Memory of a query; beyond it, the engine spills to disk.
 const MEMORY: usize = 2 << 30;

@@ -34,7 +34,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
 
-use super::once::OncePerId;
+use super::deduplication::OncePerId;
 use crate::schema::TIME;
 
 /// Column by which the rows of duplicate chunks are excluded.
@@ -139,12 +139,12 @@ impl StoreTable {
         let plain = filters.iter().filter(|filter| !asks_others(filter)).cloned();
         let predicate =
             conjunction(plain).map(|filter| state.create_physical_expr(filter, &of_table)).transpose()?;
-        Ok(self.kept(predicate.as_ref()).into_iter().map(|file| file.partition.clone()).collect())
+        Ok(self.files_matching(predicate.as_ref()).into_iter().map(|file| file.partition.clone()).collect())
     }
 
     /// Restricts the table to these folders.
     #[must_use]
-    pub fn of_folders(mut self, folders: &BTreeSet<Vec<String>>) -> Self {
+    pub fn with_folders(mut self, folders: &BTreeSet<Vec<String>>) -> Self {
         self.files = self.files.iter().filter(|file| folders.contains(&file.partition)).cloned().collect();
         self
     }
@@ -161,12 +161,12 @@ impl StoreTable {
     }
 
     /// Returns the files that may have rows where `predicate` holds.
-    fn kept(&self, predicate: Option<&Arc<dyn PhysicalExpr>>) -> Vec<&DataFile> {
+    fn files_matching(&self, predicate: Option<&Arc<dyn PhysicalExpr>>) -> Vec<&DataFile> {
         let pruning = predicate.and_then(|predicate| {
             let builder = PruningPredicateBuilder::new().with_file_schema(self.schema());
             builder.build(predicate.clone())
         });
-        let known = Known { table: self };
+        let known = PrunedTable { table: self };
         // Read all files if pruning is not possible.
         let kept = pruning.and_then(|pruning| pruning.prune(&known).ok());
         match kept {
@@ -204,7 +204,7 @@ impl TableProvider for StoreTable {
         let predicate = conjunction(filters.iter().cloned())
             .map(|filter| state.create_physical_expr(filter, &of_table))
             .transpose()?;
-        let kept = self.kept(predicate.as_ref());
+        let kept = self.files_matching(predicate.as_ref());
         self.tally.read.fetch_add(kept.len() as u64, Ordering::Relaxed);
         self.tally.passed_over.fetch_add((self.files.len() - kept.len()) as u64, Ordering::Relaxed);
 
@@ -229,10 +229,10 @@ impl TableProvider for StoreTable {
         let limit = limit.filter(|_| filters.is_empty() && id_at.is_none());
         let mut scans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !whole.is_empty() {
-            scans.push(self.scan_of(state, &whole, &columns, limit)?);
+            scans.push(self.scan_files(state, &whole, &columns, limit)?);
         }
         for file in parts {
-            scans.push(self.scan_of_part(state, file, &columns)?);
+            scans.push(self.scan_partly(state, file, &columns)?);
         }
         let scan = match scans.len() {
             1 => scans.swap_remove(0),
@@ -247,7 +247,7 @@ impl TableProvider for StoreTable {
 
 impl StoreTable {
     /// Scans some files.
-    fn scan_of(
+    fn scan_files(
         &self,
         state: &dyn Session,
         files: &[&DataFile],
@@ -276,7 +276,7 @@ impl StoreTable {
     }
 
     /// Scans a file without the chunks that another file provides.
-    fn scan_of_part(
+    fn scan_partly(
         &self,
         state: &dyn Session,
         file: &DataFile,
@@ -289,7 +289,7 @@ impl StoreTable {
             with_chunk.push(chunk);
             columns.len()
         });
-        let scan = self.scan_of(state, &[file], &with_chunk, None)?;
+        let scan = self.scan_files(state, &[file], &with_chunk, None)?;
         let column: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(CHUNK, at));
         let others = file.except.iter().map(|&chunk| physical_expr::expressions::lit(chunk)).collect();
         let of_file = physical_expr::expressions::in_list(column, others, &true, &scan.schema())?;
@@ -317,11 +317,11 @@ fn asks_others(expression: &Expr) -> bool {
 }
 
 /// Statistics of files that have not been opened.
-struct Known<'t> {
+struct PrunedTable<'t> {
     table: &'t StoreTable,
 }
 
-impl Known<'_> {
+impl PrunedTable<'_> {
     fn bound(&self, column: &Column, of_times: fn((i64, i64)) -> i64) -> Option<ArrayRef> {
         let files = &self.table.files;
         if column.name == TIME {
@@ -335,7 +335,7 @@ impl Known<'_> {
     }
 }
 
-impl PruningStatistics for Known<'_> {
+impl PruningStatistics for PrunedTable<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
         self.bound(column, |(first, _)| first)
     }

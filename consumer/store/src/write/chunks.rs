@@ -30,7 +30,7 @@ impl<'r> Chunk<'r> {
             bytes,
             offset,
             id: Id(XxHash3_64::oneshot(bytes)),
-            day: Day::of_micros(start.div_euclid(1000)),
+            day: Day::from_micros(start.div_euclid(1000)),
             finished: whole && header.is_some_and(|header| header.state == STATE_FINISHED),
         }
     }

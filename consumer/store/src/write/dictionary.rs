@@ -41,7 +41,7 @@ impl Frame {
             bytes.push(0);
         }
         bytes.extend_from_slice(&self.line.to_le_bytes());
-        id_of(bytes)
+        hash_id(bytes)
     }
 }
 
@@ -97,7 +97,7 @@ impl Dictionary {
         match self.none {
             Some(none) => none,
             None => {
-                let marker = self.id_of_frame(Frame::marker(NO_STACK));
+                let marker = self.frame_id(Frame::marker(NO_STACK));
                 let none = self.add([marker].into_iter(), false);
                 *self.none.insert(none)
             }
@@ -106,7 +106,7 @@ impl Dictionary {
 
     /// Returns the id of a frame.
     pub(crate) fn frame(&mut self, frame: &live::Frame, lines: bool) -> i64 {
-        self.id_of_frame(Frame {
+        self.frame_id(Frame {
             function: frame.function.clone(),
             class: if frame.kind.in_library() { frame.module.clone() } else { frame.class.clone() },
             kind: frame.kind,
@@ -120,13 +120,13 @@ impl Dictionary {
         if frames.peek().is_none() {
             return self.no_stack();
         }
-        let cut = truncated.then(|| self.id_of_frame(Frame::marker(TRUNCATED)));
+        let cut = truncated.then(|| self.frame_id(Frame::marker(TRUNCATED)));
         self.add(cut.into_iter().chain(frames), truncated)
     }
 
     /// Returns the index of stack `stack` extended by the class of an object.
     pub(crate) fn with_class(&mut self, stack: u32, class: &Arc<str>) -> u32 {
-        let frame = self.id_of_frame(Frame::object(class));
+        let frame = self.frame_id(Frame::object(class));
         let Stack { id: parent, truncated, ref path } = self.stacks[stack as usize];
         let id = node_id(parent, frame);
         if let Some(&known) = self.by_id.get(&id) {
@@ -137,7 +137,7 @@ impl Dictionary {
         self.push(Stack { id, truncated, path })
     }
 
-    fn id_of_frame(&mut self, frame: Frame) -> i64 {
+    fn frame_id(&mut self, frame: Frame) -> i64 {
         let id = frame.id(&mut self.bytes);
         self.frames.entry(id).or_insert(frame);
         id
@@ -183,11 +183,11 @@ pub(crate) fn node_id(parent: i64, frame: i64) -> i64 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&parent.to_le_bytes());
     bytes[8..].copy_from_slice(&frame.to_le_bytes());
-    id_of(&bytes)
+    hash_id(&bytes)
 }
 
 /// 64-bit XXH3; 0 is reserved.
-fn id_of(bytes: &[u8]) -> i64 {
+fn hash_id(bytes: &[u8]) -> i64 {
     match XxHash3_64::oneshot(bytes).cast_signed() {
         ROOT => 1,
         id => id,

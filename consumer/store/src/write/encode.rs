@@ -49,7 +49,7 @@ pub(super) fn encode(
     rows.rows.sort_by_key(|row| row.ts);
     rows.lost.sort_by_key(|lost| lost.ts);
     let days =
-        rows.rows.iter().map(|row| row.ts).chain(rows.lost.iter().map(|lost| lost.ts)).map(Day::of_micros);
+        rows.rows.iter().map(|row| row.ts).chain(rows.lost.iter().map(|lost| lost.ts)).map(Day::from_micros);
     let days: BTreeSet<Day> = days.chain(always).collect();
     if let (Some(first), Some(last)) = (days.first(), days.last())
         && days.len() > MOST_DAYS
@@ -60,10 +60,10 @@ pub(super) fn encode(
             days.len()
         );
     }
-    let within = |day: Day| move |ts: i64| Day::of_micros(ts) < day;
+    let within = |day: Day| move |ts: i64| Day::from_micros(ts) < day;
     let mut files = Vec::with_capacity(days.len());
     for day in days {
-        let (before, after) = (within(day), |ts: i64| Day::of_micros(ts) <= day);
+        let (before, after) = (within(day), |ts: i64| Day::from_micros(ts) <= day);
         let of_day = &rows.rows
             [rows.rows.partition_point(|row| before(row.ts))..rows.rows.partition_point(|row| after(row.ts))];
         let lost = &rows.lost[rows.lost.partition_point(|lost| before(lost.ts))

@@ -8,7 +8,7 @@
 //! with its last file. A repeated delivery is recognized, or writes the same file names.
 
 mod chunks;
-mod deliver;
+mod delivery;
 mod dictionary;
 mod encode;
 mod keyed;
@@ -17,5 +17,5 @@ mod rows;
 mod stream;
 
 pub use chunks::{Chunk, chunks};
-pub use deliver::{Added, Options, Writer};
+pub use delivery::{Added, Options, Writer};
 pub use stream::Stream;

@@ -57,7 +57,7 @@ pub(super) struct Lost {
 
 /// A thread: name index and TID.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Who {
+pub(super) struct SampledThread {
     pub(super) name: u32,
     pub(super) tid: Option<i64>,
 }
@@ -119,7 +119,7 @@ pub(super) struct Rows {
     pub(super) states: Texts,
     pub(super) names: Texts,
     pub(super) values: Texts,
-    pub(super) threads: Vec<Who>,
+    pub(super) threads: Vec<SampledThread>,
     pub(super) contexts: Vec<Context>,
     pub(super) labels: Labels,
     /// Chunks of the rows.
@@ -229,7 +229,7 @@ impl Rows {
         let tid = (thread.os_id != 0).then_some(thread.os_id);
         let threads = &mut self.threads;
         let number = *self.known_threads.entry((name, tid)).or_insert_with(|| {
-            threads.push(Who { name, tid });
+            threads.push(SampledThread { name, tid });
             threads.len() as u32 - 1
         });
         self.met_threads.insert(at, (thread.clone(), number));

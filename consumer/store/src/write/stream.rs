@@ -6,7 +6,7 @@ use anyhow::Result;
 use flightline_consumer::live::Item;
 use twox_hash::XxHash3_64;
 
-use super::deliver::{Added, Parts, Writer};
+use super::delivery::{Added, Parts, Writer};
 use super::rows::Rows;
 use crate::footer::Id;
 use crate::layout::Day;
@@ -58,7 +58,7 @@ impl<'w> Stream<'w> {
             return Ok(());
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let day = Day::of_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
+        let day = Day::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
         let mut parts = Parts::new(self.writer, day, self.id());
         parts.rows = std::mem::take(&mut self.rows);
         parts.finish(added).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use flightline_consumer::amount::bytes;
-use flightline_store::place::Place;
+use flightline_store::storage::Storage;
 use flightline_store::write::{Added, Options, Writer};
 use futures::{StreamExt, TryStreamExt};
 use jfr_format::read::Recording;
@@ -22,7 +22,7 @@ const DEEPEST: usize = 8;
 
 /// Adds recordings.
 pub async fn run(args: &AddArgs) -> Result<()> {
-    let place = Place::create(&args.store)?;
+    let place = Storage::create(&args.store)?;
     let options = Options {
         service: args.service.clone(),
         labels: args.labels.clone(),
@@ -38,10 +38,10 @@ pub async fn run(args: &AddArgs) -> Result<()> {
         }
         None => recordings(args, place, options).await?,
     };
-    told(args, &added, begun.elapsed())
+    print_added(args, &added, begun.elapsed())
 }
 
-async fn recordings(args: &AddArgs, place: Place, options: Options) -> Result<Added> {
+async fn recordings(args: &AddArgs, place: Storage, options: Options) -> Result<Added> {
     let mut files = Vec::new();
     for path in &args.recordings {
         find(path, &mut files, DEEPEST)?;
@@ -106,7 +106,7 @@ fn find(path: &Path, files: &mut Vec<PathBuf>, deepest: usize) -> Result<()> {
     Ok(())
 }
 
-fn told(args: &AddArgs, added: &Added, took: Duration) -> Result<()> {
+fn print_added(args: &AddArgs, added: &Added, took: Duration) -> Result<()> {
     for warning in &added.warnings {
         output::note(format_args!("warning: {}", output::plain(warning)));
     }

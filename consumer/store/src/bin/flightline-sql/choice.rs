@@ -19,7 +19,7 @@ const TYPE: &str = "event_type";
 
 /// Returns the condition of `select` restricted to one event type: the requested one, the one in the
 /// condition, or the best available.
-pub async fn condition_of(session: &Session, select: &SelectArgs) -> Result<String> {
+pub async fn selection_condition(session: &Session, select: &SelectArgs) -> Result<String> {
     let asked = condition(&select.condition)?;
     if select.event.is_none() && asked.contains(TYPE) {
         return Ok(asked);
@@ -41,7 +41,7 @@ pub async fn condition_of(session: &Session, select: &SelectArgs) -> Result<Stri
             vec![best.to_owned()]
         }
     };
-    Ok(format!("{asked} AND {}", one_of(&names)))
+    Ok(format!("{asked} AND {}", name_list(&names)))
 }
 
 /// Returns the condition without a store: it accepts all types that a short name covers.
@@ -49,10 +49,10 @@ pub fn condition_alone(select: &SelectArgs) -> Result<String> {
     let asked = condition(&select.condition)?;
     let Some(event) = &select.event else { return Ok(select.condition.clone()) };
     let names = fold::event_names(std::slice::from_ref(event));
-    Ok(format!("{asked} AND {}", one_of(&names)))
+    Ok(format!("{asked} AND {}", name_list(&names)))
 }
 
-fn one_of(names: &[String]) -> String {
+fn name_list(names: &[String]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("'{}'", name.replace('\'', "''"))).collect();
     format!("{TYPE} IN ({})", quoted.join(", "))
 }

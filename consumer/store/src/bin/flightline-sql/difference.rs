@@ -12,7 +12,7 @@ use flightline_store::query::session::condition;
 use flightline_store::query::weights::weights;
 
 use crate::args::{DiffArgs, SelectArgs};
-use crate::choice::condition_of;
+use crate::choice::selection_condition;
 use crate::{answer, flame, output};
 
 /// Compares two filters.
@@ -23,7 +23,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
         of_both => format!("({of_both}) AND ({either})"),
     };
     let session = answer::open_for(&args.store, args.select.table(), &asked, "1").await?;
-    let of_type = condition_of(&session, &args.select).await?;
+    let of_type = selection_condition(&session, &args.select).await?;
     let both = |one: &str| anyhow::Ok(format!("{of_type} AND {}", condition(one)?));
     let names = args.select.names(false);
     let before = flame::tree(&session, &both(&args.before)?, &args.select, &names).await?;

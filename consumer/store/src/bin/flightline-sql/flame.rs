@@ -19,7 +19,7 @@ use flightline_store::query::tree::{MISSING, grow};
 use flightline_store::query::weights::{Choice, Measure};
 
 use crate::args::{FlameArgs, SelectArgs, Sums, TreeFormat};
-use crate::choice::{condition_alone, condition_of};
+use crate::choice::{condition_alone, selection_condition};
 use crate::{answer, output};
 
 impl SelectArgs {
@@ -77,11 +77,11 @@ pub async fn run(args: &FlameArgs) -> Result<()> {
             dialect::flame(args.engine.into(), select.choice(&condition_alone(select)?), args.min_percent)?;
         return output::text(&args.output, |out| Ok(writeln!(out, "{sql}")?));
     }
-    let format = args.format.unwrap_or_else(|| format_of(&args.output));
+    let format = args.format.unwrap_or_else(|| output_format(&args.output));
     let session = answer::open_for(&args.store, select.table(), &select.condition, "1").await?;
     let mut names = select.names(format == TreeFormat::Html);
     names.lines |= format == TreeFormat::Hdps;
-    let condition = condition_of(&session, select).await?;
+    let condition = selection_condition(&session, select).await?;
     let tree = tree(&session, &condition, select, &names).await?;
     let mut told = vec![amount(tree.total, &tree.unit)];
     let tree = if args.min_percent > 0.0 {
@@ -123,7 +123,7 @@ pub async fn run(args: &FlameArgs) -> Result<()> {
     }
 }
 
-fn format_of(path: &Path) -> TreeFormat {
+fn output_format(path: &Path) -> TreeFormat {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_ref().and_then(|ending| ending.to_str()) {
         Some("html" | "htm") => TreeFormat::Html,

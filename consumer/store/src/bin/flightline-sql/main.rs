@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use args::{Cli, Command};
-use flightline_store::place::while_files_change;
+use flightline_store::storage::while_files_change;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         // The reader of the output has closed it.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", told(&error));
+            eprintln!("error: {}", error_text(&error));
             ExitCode::FAILURE
         }
     }
@@ -55,7 +55,7 @@ fn run(command: &Command) -> Result<()> {
 }
 
 /// Formats an error and its causes on one line, without repetition.
-fn told(error: &anyhow::Error) -> String {
+fn error_text(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();
         match text.contains(&cause) {

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use flightline_consumer::amount::bytes;
 use flightline_store::maintain::{Done, Maintainer, Options};
-use flightline_store::place::Place;
+use flightline_store::storage::Storage;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::MaintainArgs;
@@ -14,7 +14,7 @@ use crate::output;
 
 /// Runs the maintenance.
 pub async fn run(args: &MaintainArgs) -> Result<()> {
-    let place = Place::open(&args.store)?;
+    let place = Storage::open(&args.store)?;
     let options = Options {
         sums: args.sums.iter().map(|sums| sums.table()).collect(),
         labels: if args.labels.is_empty() { None } else { Some(args.labels.clone()) },
@@ -45,7 +45,7 @@ pub async fn run(args: &MaintainArgs) -> Result<()> {
         if done.stopped {
             bail!("stopped before it was through; what was done is whole, and the next run goes on");
         }
-        told(args, &done)?;
+        print_done(args, &done)?;
         let Some(every) = args.every else {
             return if done.failed.is_empty() {
                 Ok(())
@@ -71,7 +71,7 @@ fn signals() -> Result<impl Future<Output = ()>> {
     })
 }
 
-fn told(args: &MaintainArgs, done: &Done) -> Result<()> {
+fn print_done(args: &MaintainArgs, done: &Done) -> Result<()> {
     for failed in &done.failed {
         output::note(format_args!("warning: {} is left as it was", output::plain(failed)));
     }

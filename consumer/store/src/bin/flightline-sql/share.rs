@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use flightline_store::query::share::{Question, shares};
+use flightline_store::query::function_share::{Question, shares};
 
 use crate::args::ShareArgs;
-use crate::choice::condition_of;
+use crate::choice::selection_condition;
 use crate::{answer, output};
 
 /// Prints the share of a function over time, as CSV.
@@ -14,7 +14,7 @@ pub async fn run(args: &ShareArgs) -> Result<()> {
     let session =
         answer::open_for(&args.store, args.select.table(), &args.select.condition, &args.by).await?;
     let select = &args.select;
-    let condition = condition_of(&session, select).await?;
+    let condition = selection_condition(&session, select).await?;
     let question = Question { choice: select.choice(&condition), by: &args.by, every: args.every };
     let wanted = |label: &flightline_consumer::tree::Label| args.function.is_match(&label.text);
     let shares = shares(&session, &question, &select.names(false), wanted).await?;

@@ -5,14 +5,14 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::args::TopArgs;
-use crate::choice::condition_of;
+use crate::choice::selection_condition;
 use crate::{answer, flame, output};
 
 /// Prints the functions with the most samples.
 pub async fn run(args: &TopArgs) -> Result<()> {
     let session = answer::open_for(&args.store, args.select.table(), &args.select.condition, "1").await?;
     let select = &args.select;
-    let condition = condition_of(&session, select).await?;
+    let condition = selection_condition(&session, select).await?;
     let tree = flame::tree(&session, &condition, select, &select.names(false)).await?;
     if tree.total == 0 {
         bail!("no sample in {} is one where {}", args.store.store, args.select.title());

@@ -14,9 +14,9 @@ use twox_hash::XxHash3_64;
 use super::chunks::{Chunk, chunks};
 use super::encode::{Encoded, encode};
 use super::rows::{Rows, Shared};
-use crate::footer::{Id, Told};
+use crate::footer::{Id, Provenance};
 use crate::layout::{Day, Partition, Table, check_service};
-use crate::place::{Place, while_files_change};
+use crate::storage::{Storage, while_files_change};
 
 /// Input buffer size in bytes.
 const PIECE: usize = 1 << 20;
@@ -103,7 +103,7 @@ impl Added {
 /// Writes to a store. Several writers may work concurrently, in one process or in many.
 #[derive(Debug)]
 pub struct Writer {
-    place: Place,
+    place: Storage,
     pub(super) options: Options,
     pub(super) shared: Shared,
     /// Chunks in the store by day, for the days that were looked up.
@@ -120,7 +120,7 @@ impl Writer {
     ///
     /// # Errors
     /// Returns an error if the service name is invalid.
-    pub fn new(place: Place, options: Options) -> Result<Self> {
+    pub fn new(place: Storage, options: Options) -> Result<Self> {
         check_service(&options.service)?;
         let labels = options.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
         let shared = Shared { labels: labels.collect(), lines: options.lines };
@@ -177,7 +177,7 @@ impl Writer {
         let partition = Partition { day, service: self.options.service.clone() };
         let files = self.place.list(Table::Samples, Some(&partition)).await?;
         let read =
-            |file: crate::place::Listed| async move { anyhow::Ok(self.place.footer(&file.meta).await?.1) };
+            |file: crate::storage::Listed| async move { anyhow::Ok(self.place.footer(&file.meta).await?.1) };
         let mut told = futures::stream::iter(files).map(read).buffer_unordered(AT_ONCE);
         let mut there = HashSet::new();
         while let Some(told) = told.try_next().await? {
@@ -347,11 +347,11 @@ impl<'w> Parts<'w> {
         }
         let (day, id) = (self.day, self.id);
         let told = |of: Day, rows: &Rows| {
-            let told = Told {
+            let told = Provenance {
                 chunks: [(id, rows.chunks.clone())].into(),
                 complete: if first && of == day { vec![id] } else { Vec::new() },
                 labels: rows.labels.renamed(),
-                ..Told::default()
+                ..Provenance::default()
             };
             told.text()
         };

@@ -101,13 +101,13 @@ impl ExecutionPlan for OncePerId {
         let (id, columns) = (self.id, self.columns);
         let mut seen: HashSet<i64, KeyHash> = HashSet::default();
         let rows = self.input.execute(partition, context)?;
-        let rows = rows.map(move |batch| first_of(&batch?, id, columns, &mut seen));
+        let rows = rows.map(move |batch| first_rows(&batch?, id, columns, &mut seen));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 }
 
 /// Returns the rows whose id has not occurred before.
-fn first_of(
+fn first_rows(
     batch: &RecordBatch,
     id: usize,
     columns: usize,

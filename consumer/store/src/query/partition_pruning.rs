@@ -19,8 +19,8 @@ use crate::layout::{PARTITIONED_BY, Partition};
 ///
 /// # Errors
 /// Returns an error if the engine fails.
-pub async fn kept(condition: &str, folders: BTreeSet<Partition>) -> Result<BTreeSet<Partition>> {
-    let asked = of_folders(condition);
+pub async fn matching(condition: &str, folders: BTreeSet<Partition>) -> Result<BTreeSet<Partition>> {
+    let asked = folder_conditions(condition);
     if asked.is_empty() || folders.is_empty() {
         return Ok(folders);
     }
@@ -50,7 +50,7 @@ pub async fn kept(condition: &str, folders: BTreeSet<Partition>) -> Result<BTree
 }
 
 /// Returns the conjuncts of a condition that refer only to day and service.
-fn of_folders(condition: &str) -> Vec<String> {
+fn folder_conditions(condition: &str) -> Vec<String> {
     let parsed = Parser::new(&GenericDialect {}).try_with_sql(condition).and_then(|mut it| it.parse_expr());
     let mut parts = Vec::new();
     let mut left: Vec<Expr> = parsed.into_iter().collect();
@@ -60,7 +60,7 @@ fn of_folders(condition: &str) -> Vec<String> {
                 left.extend([*one, *other])
             }
             Expr::Nested(inner) => left.push(*inner),
-            part if is_of_folder(&part) => parts.push(format!("({part})")),
+            part if is_folder_condition(&part) => parts.push(format!("({part})")),
             _ => {}
         }
     }
@@ -68,7 +68,7 @@ fn of_folders(condition: &str) -> Vec<String> {
 }
 
 /// Returns true if day and service alone determine its value.
-fn is_of_folder(part: &Expr) -> bool {
+fn is_folder_condition(part: &Expr) -> bool {
     let mut named = false;
     let only = visit_expressions(part, |expression| {
         match expression {

@@ -16,12 +16,12 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, ObjectStoreScheme, parse_url_opts};
 use url::{Position, Url};
 
-use crate::footer::{self, Told};
+use crate::footer::{self, Provenance};
 use crate::layout::{Day, Partition, SUFFIX, Table, decoded};
 
 /// The location of a store.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Storage {
     url: ObjectStoreUrl,
     store: Arc<dyn ObjectStore>,
     root: Path,
@@ -47,7 +47,7 @@ impl Listed {
     }
 }
 
-impl Place {
+impl Storage {
     /// Opens the store `at`, a directory or the URL of an object store. Credentials are read from the
     /// environment.
     ///
@@ -189,7 +189,7 @@ impl Place {
     ///
     /// # Errors
     /// Returns an error if it is not a complete Parquet file.
-    pub async fn footer(&self, meta: &ObjectMeta) -> Result<(ArrowReaderMetadata, Told)> {
+    pub async fn footer(&self, meta: &ObjectMeta) -> Result<(ArrowReaderMetadata, Provenance)> {
         let torn = || format!("{} is no whole Parquet file; move it away to read the others", meta.location);
         let footer = DFParquetMetadata::new(self.store.as_ref(), meta).fetch_metadata().await;
         let footer = ArrowReaderMetadata::try_new(footer.with_context(torn)?, ArrowReaderOptions::new());
@@ -197,8 +197,8 @@ impl Place {
         let entries = footer.metadata().file_metadata().key_value_metadata();
         let told = entries.into_iter().flatten().find(|entry| entry.key == footer::KEY);
         let told = match told.and_then(|entry| entry.value.as_deref()) {
-            Some(text) => Told::parse(text).with_context(torn)?,
-            None => Told::default(),
+            Some(text) => Provenance::parse(text).with_context(torn)?,
+            None => Provenance::default(),
         };
         Ok((footer, told))
     }
