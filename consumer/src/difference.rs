@@ -75,7 +75,7 @@ pub struct Row {
 
 /// Selects which of a function's weights to compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum CompareBy {
     /// The weight that changed more; growth takes precedence over decline.
     #[default]
     Either,
@@ -87,11 +87,11 @@ pub enum By {
 
 impl Row {
     /// Returns the selected change.
-    pub fn by(&self, by: By) -> Change {
+    pub fn by(&self, by: CompareBy) -> Change {
         match by {
-            By::Own => self.own,
-            By::Total => self.total,
-            By::Either => {
+            CompareBy::Own => self.own,
+            CompareBy::Total => self.total,
+            CompareBy::Either => {
                 let rank = |change: &Change| (!change.noise, change.delta() > 0.0);
                 match rank(&self.own).cmp(&rank(&self.total)) {
                     Ordering::Greater => self.own,
@@ -166,12 +166,12 @@ impl Difference {
     }
 
     /// Returns the change of the box at `position`: of all stacks through it.
-    pub fn of_box(&self, position: usize) -> Change {
+    pub fn box_change(&self, position: usize) -> Change {
         self.change(self.before.nodes[position].total, self.after.nodes[position].total)
     }
 
     /// Returns the change of the stacks that end in the box at `position`.
-    pub fn of_box_alone(&self, position: usize) -> Change {
+    pub fn own_box_change(&self, position: usize) -> Change {
         self.change(self.before.nodes[position].own, self.after.nodes[position].own)
     }
 
@@ -197,7 +197,7 @@ impl Difference {
     }
 
     /// Returns all functions: significant changes before noise, then by size of the change.
-    pub fn functions(&self, by: By) -> Vec<Row> {
+    pub fn functions(&self, by: CompareBy) -> Vec<Row> {
         let [before, after] = [&self.before, &self.after].map(Tree::by_label);
         let rows = before.into_iter().zip(after).map(|((id, own, total), (_, own_after, total_after))| Row {
             label: self.after.labels[id.index()].clone(),
@@ -221,15 +221,15 @@ impl Difference {
     /// With many functions, chance makes some of them grow by more than [`Difference::sigmas`] standard
     /// deviations. The largest of n normal deviations is about √(2 ln n) (Donoho and Johnstone, "Ideal
     /// spatial adaptation by wavelet shrinkage", 1994), so a function must also grow by more than this.
-    pub fn grown(&self, limits: &Limits, by: By) -> Vec<Row> {
+    pub fn grown(&self, limits: &Limits, by: CompareBy) -> Vec<Row> {
         let whole = self.whole();
         let mut rows = self.functions(by);
         let sigmas = self.sigmas.max((2.0 * (rows.len().max(1) as f64).ln()).sqrt());
         let exceeds =
             |change: Change| change.delta() > sigmas * change.deviation && limits.exceeded(change, whole);
         rows.retain(|row| match by {
-            By::Either => exceeds(row.own) || exceeds(row.total),
-            By::Own | By::Total => exceeds(row.by(by)),
+            CompareBy::Either => exceeds(row.own) || exceeds(row.total),
+            CompareBy::Own | CompareBy::Total => exceeds(row.by(by)),
         });
         rows
     }
@@ -287,7 +287,7 @@ mod tests {
     }
 
     fn by_name(difference: &Difference) -> HashMap<Arc<str>, Row> {
-        difference.functions(By::Either).into_iter().map(|row| (row.label.text.clone(), row)).collect()
+        difference.functions(CompareBy::Either).into_iter().map(|row| (row.label.text.clone(), row)).collect()
     }
 
     const BEFORE: &str = "gone;leaf 5\nroot;parent;a 10\nroot;parent;b 10\nroot;same 75\n";
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn node_changes_add_up_to_total_change() {
         let difference = difference(BEFORE, AFTER, Scale::By(1.0));
-        let own: f64 = (0..difference.after.nodes.len()).map(|i| difference.of_box_alone(i).delta()).sum();
+        let own: f64 = (0..difference.after.nodes.len()).map(|i| difference.own_box_change(i).delta()).sum();
         assert_eq!(own, 39.0);
         assert_eq!(difference.total().delta(), 39.0);
         assert_eq!((difference.vanished(), difference.appeared()), (5.0, 4.0));
@@ -320,7 +320,7 @@ mod tests {
             let difference = difference(before, after, Scale::Normalized);
             assert!(
                 difference
-                    .functions(By::Either)
+                    .functions(CompareBy::Either)
                     .iter()
                     .all(|row| row.total.delta().abs() < 1e-9 && row.total.noise)
             );
@@ -333,21 +333,21 @@ mod tests {
     #[test]
     fn functions_growing_beyond_limit_are_listed() {
         let difference = difference(BEFORE, AFTER, Scale::By(1.0));
-        let grown = |points: f64, by: By| -> Vec<String> {
+        let grown = |points: f64, by: CompareBy| -> Vec<String> {
             let limits = Limits { points: Some(points), relative: None };
             difference.grown(&limits, by).iter().map(|row| row.label.text.to_string()).collect()
         };
-        assert_eq!(grown(19.0, By::Own), ["a", "b"]);
-        assert_eq!(grown(20.0, By::Own), [""; 0]);
-        assert_eq!(grown(30.0, By::Total), ["root", "parent"]);
-        assert_eq!(grown(19.0, By::Either), ["root", "parent", "a", "b"]);
+        assert_eq!(grown(19.0, CompareBy::Own), ["a", "b"]);
+        assert_eq!(grown(20.0, CompareBy::Own), [""; 0]);
+        assert_eq!(grown(30.0, CompareBy::Total), ["root", "parent"]);
+        assert_eq!(grown(19.0, CompareBy::Either), ["root", "parent", "a", "b"]);
         // `fresh` grew from nothing to 4 samples, which may be chance.
-        assert!(!grown(1.0, By::Either).contains(&"fresh".to_owned()));
+        assert!(!grown(1.0, CompareBy::Either).contains(&"fresh".to_owned()));
     }
 
     fn grown_relatively(before: &str, after: &str, percent: f64) -> Vec<String> {
         let limits = Limits { points: None, relative: Some(percent) };
-        let rows = difference(before, after, Scale::Normalized).grown(&limits, By::Own);
+        let rows = difference(before, after, Scale::Normalized).grown(&limits, CompareBy::Own);
         rows.iter().map(|row| row.label.text.to_string()).collect()
     }
 
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(grown_relatively(before, after, 50.0), ["f"]);
         assert_eq!(grown_relatively(before, after, 310.0), [""; 0]);
         let limits = Limits { points: Some(5.0), relative: None };
-        assert!(difference(before, after, Scale::Normalized).grown(&limits, By::Either).is_empty());
+        assert!(difference(before, after, Scale::Normalized).grown(&limits, CompareBy::Either).is_empty());
         // The function has less than one percent of the second profile.
         assert_eq!(grown_relatively("f 10\nrest 9990\n", "f 90\nrest 9910\n", 50.0), [""; 0]);
     }
@@ -407,7 +407,7 @@ mod tests {
         assert!(noisy(100_000_000, 105_000_000, 10_000_000.0));
         assert!(
             difference("x 1\n", "y 1\n", Scale::Normalized)
-                .functions(By::Either)
+                .functions(CompareBy::Either)
                 .iter()
                 .all(|row| row.own.noise)
         );

@@ -18,7 +18,9 @@ use crate::model::{
 };
 use crate::tree::Tree;
 use events::is_counted;
-pub use events::{FIRST_LOADED, alias_of, else_loaded, event_names, loaded_names, offered, others, taken};
+pub use events::{
+    FIRST_LOADED, alias, else_loaded, event_names, loaded_names, offered, others, recorded_types,
+};
 pub(crate) use events::{PREFERRED, is_awake_only};
 use events::{alias_groups, canonical, most, spellings};
 use folder::Folder;
@@ -91,13 +93,13 @@ impl Filter {
 
     /// Returns true if events of a thread with this label and process pass. Events without them use
     /// [`NO_THREAD`] and [`UNKNOWN_PROCESS`].
-    pub(crate) fn is_of_thread(&self, label: &str, process: &str) -> bool {
+    pub(crate) fn matches_thread(&self, label: &str, process: &str) -> bool {
         self.thread.as_ref().is_none_or(|regex| regex.is_match(label))
             && self.process.as_ref().is_none_or(|regex| regex.is_match(process))
     }
 
     /// Returns true if a state passes; no state is an empty string.
-    pub(crate) fn is_of_state(&self, state: &str) -> bool {
+    pub(crate) fn matches_state(&self, state: &str) -> bool {
         self.state.as_ref().is_none_or(|regex| regex.is_match(state))
     }
 }
@@ -147,8 +149,7 @@ pub fn selected_names(model: &Model, options: &FoldOptions) -> Vec<String> {
         return options.events.clone();
     }
     let drawn = events(model, options).unwrap_or_default();
-    let mut names: Vec<String> =
-        drawn.iter().map(|event| alias_of(event).unwrap_or(event).to_owned()).collect();
+    let mut names: Vec<String> = drawn.iter().map(|event| alias(event).unwrap_or(event).to_owned()).collect();
     names.dedup();
     names
 }
@@ -292,7 +293,10 @@ pub(crate) fn calls(model: &Model, stacks: impl Iterator<Item = Option<Id<Stack>
 
 /// Returns the types of the selected events, their total weight, and the unit of their values if it is
 /// the same for all.
-pub(crate) fn all_of(model: &Model, options: &FoldOptions) -> Option<(BTreeSet<Arc<str>>, Weight, Unit)> {
+pub(crate) fn selected_totals(
+    model: &Model,
+    options: &FoldOptions,
+) -> Option<(BTreeSet<Arc<str>>, Weight, Unit)> {
     let kinds = choose(model, options).ok()?;
     let mut all = Weight::default();
     let by_value = FoldOptions { measure: Measure::Total, ..options.clone() };
@@ -420,8 +424,8 @@ pub(crate) fn passes(model: &Model, key: &SampleKey, filter: &Filter) -> bool {
     let thread = key.thread.map(|thread| model.threads.get(thread));
     let process = thread.and_then(|thread| thread.group.as_deref()).unwrap_or(UNKNOWN_PROCESS);
     let name = thread.map_or_else(|| NO_THREAD.to_owned(), |thread| thread.label());
-    if !filter.is_of_state(key.state.map_or("", |state| model.states.get(state)))
-        || !filter.is_of_thread(&name, process)
+    if !filter.matches_state(key.state.map_or("", |state| model.states.get(state)))
+        || !filter.matches_thread(&name, process)
     {
         return false;
     }

@@ -214,7 +214,7 @@ impl Reader {
             return label;
         }
         let text: Arc<str> = Arc::from(frame);
-        let label = self.builder.label(Label { text: text.clone(), module: None, kind: kind_of(frame) });
+        let label = self.builder.label(Label { text: text.clone(), module: None, kind: frame_kind(frame) });
         self.labels.insert(text, label);
         label
     }
@@ -231,7 +231,7 @@ struct Decimal {
 const MOST_DECIMALS: u32 = 9;
 
 impl Decimal {
-    fn of(text: &str) -> Option<Decimal> {
+    fn parse(text: &str) -> Option<Decimal> {
         if let Ok(mantissa) = text.parse() {
             return Some(Decimal { mantissa, decimals: 0 });
         }
@@ -254,11 +254,11 @@ impl Decimal {
 
 fn split(line: &str) -> Option<(&str, Decimal)> {
     let (stack, value) = line.trim_end().rsplit_once([' ', '\t'])?;
-    Some((stack.trim_end(), Decimal::of(value)?))
+    Some((stack.trim_end(), Decimal::parse(value)?))
 }
 
 /// Suffixes of the stackcollapse programs.
-fn kind_of(frame: &str) -> FrameKind {
+fn frame_kind(frame: &str) -> FrameKind {
     match frame.len().checked_sub(4).and_then(|at| frame.get(at..)) {
         Some("_[k]") => FrameKind::Kernel,
         Some("_[j]" | "_[1]") => FrameKind::Compiled,
@@ -273,14 +273,14 @@ fn kind_of(frame: &str) -> FrameKind {
 mod tests {
     use super::*;
 
-    fn text_of(tree: &Tree) -> String {
+    fn folded_text(tree: &Tree) -> String {
         let mut out = Vec::new();
         write(tree, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     fn round_trip(text: &str) -> String {
-        text_of(&read(text.as_bytes()).unwrap())
+        folded_text(&read(text.as_bytes()).unwrap())
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
             assert!(!is_differential(other.as_bytes()), "{other}");
         }
         let folded = read_chosen(text.as_bytes(), true, |_| true).unwrap();
-        let of = |tree: &Tree| (text_of(tree), tree.unit.clone());
+        let of = |tree: &Tree| (folded_text(tree), tree.unit.clone());
         assert_eq!(of(&folded.tree), ("main;a 4\nmain;b 0.5\n".into(), "samples/10".into()));
         assert_eq!(of(&folded.before.unwrap()), ("main;a 3\nmain;b 2\n".into(), "samples/10".into()));
     }

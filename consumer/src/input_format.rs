@@ -74,9 +74,14 @@ pub const FIRST_BYTES: usize = 12;
 /// All formats; an input has the first of them that its beginning fits.
 pub const FORMATS: &[FormatRow] = &[
     bytes(Format::Jfr, "JFR recording", ".jfr", "`FLR\\0`", "", |head| head.starts_with(b"FLR\0")),
-    bytes(Format::PerfData, "perf.data", ".data", "`PERFILE2`, in either byte order", "perf script -i", |head| {
-        head.starts_with(b"PERF") || head.starts_with(b"2ELI")
-    }),
+    bytes(
+        Format::PerfData,
+        "perf.data",
+        ".data",
+        "`PERFILE2`, in either byte order",
+        "perf script -i",
+        |head| head.starts_with(b"PERF") || head.starts_with(b"2ELI"),
+    ),
     bytes(Format::Gzip, "gzip", ".gz", "`1f 8b`; a pprof profile in it is read", "gunzip -c", |head| {
         head.starts_with(&[0x1f, 0x8b])
     }),
@@ -84,9 +89,7 @@ pub const FORMATS: &[FormatRow] = &[
     bytes(Format::Zstd, "zstd", ".zst", "`28 b5 2f fd`", "zstd -dc", |head| {
         head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
     }),
-    bytes(Format::Bzip2, "bzip2", ".bz2", "`BZh`", "bzip2 -dc", |head| {
-        head.starts_with(b"BZh")
-    }),
+    bytes(Format::Bzip2, "bzip2", ".bz2", "`BZh`", "bzip2 -dc", |head| head.starts_with(b"BZh")),
     bytes(Format::Lz4, "lz4", ".lz4", "`04 22 4d 18`", "lz4 -dc", |head| {
         head.starts_with(&[0x04, 0x22, 0x4d, 0x18])
     }),
@@ -116,7 +119,13 @@ pub const FORMATS: &[FormatRow] = &[
         "`@name[`, then indented frames",
         convert::is_bpftrace,
     ),
-    text(Format::Vtune, "report of VTune", ".csv", "the columns of a report of call stacks", convert::is_vtune),
+    text(
+        Format::Vtune,
+        "report of VTune",
+        ".csv",
+        "the columns of a report of call stacks",
+        convert::is_vtune,
+    ),
     text(
         Format::Dtrace,
         "output of DTrace",
@@ -157,12 +166,12 @@ const fn text(
 
 /// Returns the format of data that begins with `head`, at least [`FIRST_BYTES`] if there are so many; `None`
 /// for text.
-pub fn of_bytes(head: &[u8]) -> Option<&'static FormatRow> {
+pub fn detect_bytes(head: &[u8]) -> Option<&'static FormatRow> {
     FORMATS.iter().find(|row| matches!(row.is, Recognizer::Bytes(is) if is(head)))
 }
 
 /// Returns the format of a text that begins with `head`.
-pub fn of_text(head: &[u8]) -> Format {
+pub fn detect_text(head: &[u8]) -> Format {
     let row = FORMATS.iter().find(|row| matches!(row.is, Recognizer::Text(is) if is(head)));
     row.map_or(Format::Folded, |row| row.format)
 }
@@ -191,7 +200,7 @@ mod tests {
 
     #[test]
     fn formats_are_recognized_by_first_bytes() {
-        let of = |head: &[u8]| of_bytes(head).map(|row| row.format);
+        let of = |head: &[u8]| detect_bytes(head).map(|row| row.format);
         assert_eq!(of(b"FLR\0\0\x02"), Some(Format::Jfr));
         assert_eq!(of(b"PERFILE2"), Some(Format::PerfData));
         assert_eq!(of(&[0x1f, 0x8b, 8]), Some(Format::Gzip));
@@ -199,9 +208,9 @@ mod tests {
         assert_eq!(of(&[0x48, 0x80, 1, 0x0a]), Some(Format::Pprof));
         assert_eq!(of(&[0x12, 4]), Some(Format::Otlp));
         assert_eq!(of(b"main;run 5"), None);
-        assert_eq!(of_text(b"main;run 5\n"), Format::Folded);
-        assert_eq!(of_text(b"main;run 5 6\n"), Format::Differential);
-        assert_eq!(of_text(b"{\"shared\":{}}"), Format::Speedscope);
+        assert_eq!(detect_text(b"main;run 5\n"), Format::Folded);
+        assert_eq!(detect_text(b"main;run 5 6\n"), Format::Differential);
+        assert_eq!(detect_text(b"{\"shared\":{}}"), Format::Speedscope);
     }
 
     /// The documentation has exactly the rows of the table.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 pub use histogram::{Bucket, Histogram, Summary};
 
+use crate::decode::losses::SAMPLE_LOSS;
 use crate::fold;
 use crate::live::{Event, Item, Kind, Loss, Sample, Value};
-use crate::decode::losses::SAMPLE_LOSS;
 use crate::off_cpu;
 
 /// The event types that have histograms without a selection, for [`live::Options::samples`](crate::live::Options::samples).
@@ -152,7 +152,7 @@ impl Latencies {
 
 /// Returns true if events of a type have histograms without a selection.
 pub fn has_durations(event: &str) -> bool {
-    let group = fold::alias_of(event).unwrap_or(event);
+    let group = fold::alias(event).unwrap_or(event);
     EVENTS.contains(&group)
 }
 

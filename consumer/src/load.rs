@@ -442,7 +442,9 @@ impl Loader {
                         frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
                     }
                 }
-                &mut Role::Other { is_sample, is_stashed } => self.other(batch, &frame, is_sample, is_stashed),
+                &mut Role::Other { is_sample, is_stashed } => {
+                    self.other(batch, &frame, is_sample, is_stashed)
+                }
                 Role::Setting | Role::Loss | Role::Program | Role::Unseen => self.uncommon(batch, &frame),
             }
         }
@@ -528,7 +530,11 @@ impl Loader {
         if !self.includes_type(class) {
             let is_sample = self.others.as_ref().is_some_and(|others| others.loader.includes_type(class));
             let is_stashed = self.stash.includes(class);
-            return if is_sample || is_stashed { Role::Other { is_sample, is_stashed } } else { Role::Ignored };
+            return if is_sample || is_stashed {
+                Role::Other { is_sample, is_stashed }
+            } else {
+                Role::Ignored
+            };
         }
         let timeline = self.timeline.as_mut().map(|timeline| timeline.event_type(&class.name));
         let is_stashed = self.stash.includes(class);
@@ -630,9 +636,11 @@ impl Others {
             Role::Sample(bound) => {
                 let number = bound.timeline;
                 loader.sample(batch, frame);
-                let is_above = loader.timeline.as_mut().zip(number).is_some_and(|(timeline, number)| {
-                    timeline.drop_above(number, self.most_each)
-                });
+                let is_above = loader
+                    .timeline
+                    .as_mut()
+                    .zip(number)
+                    .is_some_and(|(timeline, number)| timeline.drop_above(number, self.most_each));
                 if is_above {
                     let class = batch.chunk().types.by_id(frame.type_id);
                     loader.excluded.extend(class.map(|class| class.name.to_string()));

@@ -5,9 +5,9 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use crate::amount::{amount, bytes};
-use crate::fold::{self, FoldOptions};
 use crate::decode::VARIED;
 use crate::decode::losses::{CPU_TIME_LOST, DATA_LOSS, EVENT_LOSS, SAMPLE_LOSS, STREAM_LOSS};
+use crate::fold::{self, FoldOptions};
 use crate::model::{Losses, Lost, Model, Unit, Weight};
 
 /// Percentage from which losses are reported. The first and last moments of each thread are never
@@ -23,7 +23,7 @@ pub struct Missing {
 
 impl Missing {
     /// Returns the losses of events of these types, where `there` is the weight of the recorded ones.
-    fn of(losses: &Losses, types: &BTreeSet<Arc<str>>, there: Weight, unit: Unit) -> Option<Self> {
+    fn new(losses: &Losses, types: &BTreeSet<Arc<str>>, there: Weight, unit: Unit) -> Option<Self> {
         let any = |name: &str| types.iter().any(|of| **of == *name);
         let (mut lost, mut causes) = (Lost::default(), Vec::new());
         for (told_by, of, one) in losses.iter() {
@@ -32,7 +32,9 @@ impl Missing {
                     0 => continue,
                     nanos => format!("{of} {}", amount(nanos, "ns")),
                 },
-                EVENT_LOSS if types.iter().any(|name| is_of(of, name)) => format!("{} of {of}", one.events),
+                EVENT_LOSS if types.iter().any(|name| concerns_type(of, name)) => {
+                    format!("{} of {of}", one.events)
+                }
                 STREAM_LOSS if of.is_empty() => format!("{} of the stream", bytes(one.bytes)),
                 STREAM_LOSS if any(of) => format!("{} on the way", one.events),
                 CPU_TIME_LOST if any("jdk.CPUTimeSample") => format!("{} samples", one.events),
@@ -67,21 +69,21 @@ impl Display for Missing {
 }
 
 /// Returns the losses of the events that `options` select, if the recording reports at least one percent.
-pub fn of(model: &Model, options: &FoldOptions) -> Option<Missing> {
+pub fn selected_losses(model: &Model, options: &FoldOptions) -> Option<Missing> {
     if model.losses.is_empty() {
         return None;
     }
-    let (types, there, unit) = fold::all_of(model, options)?;
-    Missing::of(&model.losses, &types, there, unit)
+    let (types, there, unit) = fold::selected_totals(model, options)?;
+    Missing::new(&model.losses, &types, there, unit)
 }
 
 /// Returns true if losses with this name concern events of this type.
-fn is_of(lost: &str, event_type: &str) -> bool {
+fn concerns_type(lost: &str, event_type: &str) -> bool {
     let of = lost.split_once(':').map_or(lost, |(engine, _)| engine);
     match of {
         "perf" => event_type == VARIED,
-        "kernel-io" => matches!(fold::alias_of(event_type), Some("io" | "block" | "growth")),
-        of => fold::alias_of(event_type) == Some(of),
+        "kernel-io" => matches!(fold::alias(event_type), Some("io" | "block" | "growth")),
+        of => fold::alias(event_type) == Some(of),
     }
 }
 
@@ -97,9 +99,9 @@ mod tests {
         losses
     }
 
-    fn of(losses: &Losses, event: &str, there: (u64, u64), unit: Unit) -> Option<String> {
+    fn share_text(losses: &Losses, event: &str, there: (u64, u64), unit: Unit) -> Option<String> {
         let there = Weight { count: there.0, value: there.1 };
-        Missing::of(losses, &[Arc::from(event)].into(), there, unit).map(|missing| missing.to_string())
+        Missing::new(losses, &[Arc::from(event)].into(), there, unit).map(|missing| missing.to_string())
     }
 
     #[test]
@@ -110,29 +112,31 @@ mod tests {
             (EVENT_LOSS, "alloc", 100, 0),
             (EVENT_LOSS, "kernel-io: output full", 7, 0),
         ]);
-        let cpu = of(&lost, "jdk.ExecutionSample", (54, 540_000_000), Unit::Nanoseconds);
+        let cpu = share_text(&lost, "jdk.ExecutionSample", (54, 540_000_000), Unit::Nanoseconds);
         assert_eq!(
             cpu.as_deref(),
             Some("10.0 % lost of what was to be recorded: not armed 10.0 ms, ring full 50.0 ms")
         );
-        let alloc = of(&lost, "profiler.Malloc", (300, 1 << 20), Unit::Bytes);
+        let alloc = share_text(&lost, "profiler.Malloc", (300, 1 << 20), Unit::Bytes);
         assert_eq!(alloc.as_deref(), Some("25.0 % lost of what was to be recorded: 100 of alloc"));
-        assert!(of(&lost, "jdk.FileRead", (1, 1), Unit::Nanoseconds).unwrap().starts_with("87.5 % lost"));
-        assert_eq!(of(&lost, "profiler.WallClockSample", (300, 300), Unit::Nanoseconds), None);
+        assert!(
+            share_text(&lost, "jdk.FileRead", (1, 1), Unit::Nanoseconds).unwrap().starts_with("87.5 % lost")
+        );
+        assert_eq!(share_text(&lost, "profiler.WallClockSample", (300, 300), Unit::Nanoseconds), None);
     }
 
     #[test]
     fn losses_below_one_percent_are_not_reported() {
         let lost = losses(&[(SAMPLE_LOSS, "not armed", 0, 10)]);
-        assert_eq!(of(&lost, "jdk.ExecutionSample", (9, 1000), Unit::Nanoseconds), None);
-        assert!(of(&lost, "jdk.ExecutionSample", (9, 990), Unit::Nanoseconds).is_some());
+        assert_eq!(share_text(&lost, "jdk.ExecutionSample", (9, 1000), Unit::Nanoseconds), None);
+        assert!(share_text(&lost, "jdk.ExecutionSample", (9, 990), Unit::Nanoseconds).is_some());
     }
 
     #[test]
     fn jvm_data_loss_is_reported_in_bytes() {
         let mut lost = Losses::default();
         lost.add(DATA_LOSS, String::new(), Lost { bytes: 4096, ..Lost::default() });
-        let told = of(&lost, "jdk.ExecutionSample", (1000, 0), Unit::Samples);
+        let told = share_text(&lost, "jdk.ExecutionSample", (1000, 0), Unit::Samples);
         assert_eq!(told.as_deref(), Some("lost of what was recorded: 4.0 KiB by the JVM"));
     }
 }

@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::amount::amount;
 use crate::convert::Track;
+use crate::decode::VARIED;
 use crate::error::Error;
 use crate::fold::{self, FoldOptions, Measure, Types};
-use crate::decode::VARIED;
 use crate::load::LoadOptions;
 use crate::missing::{self, Missing};
 use crate::model::{ASLEEP, EXECUTION_SAMPLE, Jvm, Model, SampleKey, Unit};
@@ -146,7 +146,7 @@ impl From<Types> for DrawnTypes {
 pub fn java(model: &Model, options: &FoldOptions, reshape: &Reshape) -> Java {
     let kinds = match reshape.boxes {
         Boxes::Functions => {
-            fold::java_kinds(model, options, |text| reshape.names.of(text)).unwrap_or_default()
+            fold::java_kinds(model, options, |text| reshape.names.apply(text)).unwrap_or_default()
         }
         Boxes::Modules | Boxes::Packages => HashMap::new(),
     };
@@ -182,7 +182,7 @@ pub fn event(
     let other = otherwise(model, &options, reshape, &tree);
     let types = fold::types(model, &options).ok()?;
     let measures: Vec<Tree> = [tree].into_iter().chain(other).collect();
-    let missing = missing::of(model, &options);
+    let missing = missing::selected_losses(model, &options);
     let shown: Vec<&Tree> = measures.iter().collect();
     let subtitle = headline(model, &options, &shown, missing.as_ref(), None, others);
     let java = java(model, &options, reshape);

@@ -129,7 +129,7 @@ const NANOS: f64 = 1e9;
 
 impl Measures {
     /// Computes the measures of a recording.
-    pub fn of(tables: Tables<'_>) -> Self {
+    pub fn from_tables(tables: Tables<'_>) -> Self {
         let value = |view: &str, title: &str| number(tables.get(view)?, 0, title);
         let seconds = value("recording", "Length").unwrap_or(0.0) / NANOS;
         let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
@@ -223,7 +223,7 @@ pub struct Report<'a> {
 impl<'a> Report<'a> {
     /// Analyzes the tables of the views in [`VIEWS`].
     pub fn new(name: String, tables: Tables<'a>, before: Option<Before>) -> Self {
-        let measures = Measures::of(tables);
+        let measures = Measures::from_tables(tables);
         let findings = findings::all(tables, &measures, before.as_ref());
         Self { name, tables, measures, findings, before }
     }

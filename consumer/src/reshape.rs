@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use regex::Regex;
 
 use crate::model::FrameKind;
-use crate::tree::{Builder, Label, LabelId, Tree, TRUNCATED};
+use crate::tree::{Builder, Label, LabelId, TRUNCATED, Tree};
 
 /// The unit that a box represents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Reshape {
 #[derive(Debug)]
 pub(crate) struct Reshaper<'a> {
     how: &'a Reshape,
-    known: HashMap<Label, Of>,
+    known: HashMap<Label, Reshaped>,
 }
 
 impl<'a> Reshaper<'a> {
@@ -117,7 +117,7 @@ impl<'a> Reshaper<'a> {
     /// Transforms a stack, root first; `None` if it is omitted.
     pub(crate) fn path(&mut self, stack: &[Label], builder: &mut Builder) -> Option<Vec<LabelId>> {
         let Self { how, known } = self;
-        let of: Vec<Of> = stack
+        let of: Vec<Reshaped> = stack
             .iter()
             .map(|label| match known.get(label) {
                 Some(of) => *of,
@@ -155,13 +155,13 @@ impl<'a> Reshaper<'a> {
 }
 
 impl Reshape {
-    fn label(&self, label: &Label, builder: &mut Builder) -> Of {
+    fn label(&self, label: &Label, builder: &mut Builder) -> Reshaped {
         let is_marker = label.kind == FrameKind::Marker;
         let text = match (is_marker, self.boxes) {
             (true, _) => label.text.clone(),
             // The label of a class is not code, so it has no library.
-            _ if label.kind == FrameKind::Class => self.names.of_class(&label.text),
-            (_, Boxes::Functions) => self.names.of(&label.text),
+            _ if label.kind == FrameKind::Class => self.names.apply_to_class(&label.text),
+            (_, Boxes::Functions) => self.names.apply(&label.text),
             (_, Boxes::Modules) => module(label).unwrap_or_else(|| package(label)),
             (_, Boxes::Packages) => package(label),
         };
@@ -173,7 +173,7 @@ impl Reshape {
             }
             _ => Label { text, module: None, kind: label.kind },
         };
-        Of {
+        Reshaped {
             label: builder.label(new),
             focus: self.focus.as_ref().is_some_and(|regex| regex.is_match(&label.text)),
             hide: self.hide.iter().any(|regex| regex.is_match(&label.text)),
@@ -184,7 +184,7 @@ impl Reshape {
 
 /// The result for a label.
 #[derive(Clone, Copy, Debug)]
-struct Of {
+struct Reshaped {
     label: LabelId,
     focus: bool,
     hide: bool,
@@ -196,7 +196,7 @@ fn marker(text: &str) -> Label {
 }
 
 impl Names {
-    pub(crate) fn of(self, text: &Arc<str>) -> Arc<str> {
+    pub(crate) fn apply(self, text: &Arc<str>) -> Arc<str> {
         match self {
             Self::Full => text.clone(),
             Self::Stable => match stable(text) {
@@ -211,10 +211,10 @@ impl Names {
 
 impl Names {
     /// Returns the name of a class, without its package if names are simple.
-    fn of_class(self, text: &Arc<str>) -> Arc<str> {
+    fn apply_to_class(self, text: &Arc<str>) -> Arc<str> {
         match self {
             Self::Simple => text.rsplit('.').next().unwrap_or(text).into(),
-            Self::Full | Self::Stable | Self::Dotted => self.of(text),
+            Self::Full | Self::Stable | Self::Dotted => self.apply(text),
         }
     }
 }

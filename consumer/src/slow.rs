@@ -11,7 +11,7 @@ pub use sorted::{Longest, Sorted};
 
 /// The object of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum CallObject {
     /// A file, pipe, terminal or similar.
     File,
     /// A socket.
@@ -20,7 +20,7 @@ pub enum What {
     Disk,
 }
 
-impl What {
+impl CallObject {
     /// The name in lower case.
     pub fn name(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Direction {
     }
 
     /// Returns the operation of a disk request.
-    fn of_request(operation: Option<&str>) -> Self {
+    fn from_request(operation: Option<&str>) -> Self {
         match operation {
             Some("read") => Self::Read,
             Some("write") => Self::Write,
@@ -90,16 +90,16 @@ impl Direction {
 }
 
 /// Event types of such calls.
-pub const EVENTS: &[(&str, What, Direction)] = &[
-    ("jdk.FileRead", What::File, Direction::Read),
-    ("jdk.FileWrite", What::File, Direction::Write),
-    ("jdk.FileForce", What::File, Direction::Sync),
-    ("jdk.SocketRead", What::Socket, Direction::Read),
-    ("jdk.SocketWrite", What::Socket, Direction::Write),
-    ("flightline.SocketConnect", What::Socket, Direction::Connect),
-    ("flightline.SocketAccept", What::Socket, Direction::Accept),
+pub const EVENTS: &[(&str, CallObject, Direction)] = &[
+    ("jdk.FileRead", CallObject::File, Direction::Read),
+    ("jdk.FileWrite", CallObject::File, Direction::Write),
+    ("jdk.FileForce", CallObject::File, Direction::Sync),
+    ("jdk.SocketRead", CallObject::Socket, Direction::Read),
+    ("jdk.SocketWrite", CallObject::Socket, Direction::Write),
+    ("flightline.SocketConnect", CallObject::Socket, Direction::Connect),
+    ("flightline.SocketAccept", CallObject::Socket, Direction::Accept),
     // A field has the operation.
-    ("flightline.BlockIo", What::Disk, Direction::Other),
+    ("flightline.BlockIo", CallObject::Disk, Direction::Other),
 ];
 
 /// A call.
@@ -112,7 +112,7 @@ pub struct Call {
     /// The calling thread.
     pub thread: Option<Arc<Thread>>,
     /// The object of the call.
-    pub what: What,
+    pub what: CallObject,
     /// The operation.
     pub direction: Direction,
     /// Number of bytes, if it is recorded.
@@ -125,7 +125,7 @@ pub struct Call {
 
 impl Call {
     /// Returns the call of a sample; `None` if it is another event, or has no duration.
-    pub fn of(sample: &Sample) -> Option<Call> {
+    pub fn from_sample(sample: &Sample) -> Option<Call> {
         let (_, what, direction) = EVENTS.iter().find(|(name, ..)| *name == &*sample.event)?;
         let text = |name: &str| match sample.field(name) {
             Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
@@ -133,12 +133,12 @@ impl Call {
         };
         let number = |name: &str| sample.field(name).and_then(Value::integer);
         let name = match what {
-            What::File => text("path"),
-            What::Socket => socket(text("host"), text("address"), number("port")),
-            What::Disk => disk(text("device"), number("sector")),
+            CallObject::File => text("path"),
+            CallObject::Socket => socket(text("host"), text("address"), number("port")),
+            CallObject::Disk => disk(text("device"), number("sector")),
         };
         let direction = match what {
-            What::Disk => Direction::of_request(text("operation").as_deref()),
+            CallObject::Disk => Direction::from_request(text("operation").as_deref()),
             _ => *direction,
         };
         let bytes = ["bytesRead", "bytesWritten", "bytes"].iter().find_map(|name| number(name));
@@ -210,7 +210,7 @@ mod tests {
         for (operation, letter) in
             [("read", 'R'), ("write", 'W'), ("flush", 'S'), ("discard", 'D'), ("zone", '-')]
         {
-            assert_eq!(Direction::of_request(Some(operation)).letter(), letter);
+            assert_eq!(Direction::from_request(Some(operation)).letter(), letter);
         }
     }
 }

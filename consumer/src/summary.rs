@@ -39,7 +39,7 @@ pub struct Summary {
     chunks: Vec<ChunkFacts>,
     last_nanos: Option<i64>,
     /// Events to process once the chunk's constants are known.
-    kept: Vec<Kept>,
+    kept: Vec<StoredEvents>,
     /// Size of the stored events of the chunk, in bytes.
     fact_bytes: usize,
     facts: Facts,
@@ -48,7 +48,7 @@ pub struct Summary {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredEvents {
     type_id: u64,
     payload: Vec<u8>,
     offset: u64,
@@ -79,13 +79,13 @@ struct ChunkFacts {
 ///
 /// # Errors
 /// It is not a recording.
-pub fn of_recording(
+pub fn read_recording(
     recording: &Recording,
     top: usize,
     jobs: usize,
     progress: impl Fn(u64) + Sync,
 ) -> Result<(Report, Warnings), Error> {
-    of_recordings(std::slice::from_ref(recording), top, jobs, progress)
+    read_recordings(std::slice::from_ref(recording), top, jobs, progress)
 }
 
 /// Like [`of_recording`], for several recordings that are consecutive parts of one: the chunks of a
@@ -93,7 +93,7 @@ pub fn of_recording(
 ///
 /// # Errors
 /// One of them is not a recording.
-pub fn of_recordings(
+pub fn read_recordings(
     recordings: &[Recording],
     top: usize,
     jobs: usize,
@@ -154,7 +154,7 @@ fn read(
 ///
 /// # Errors
 /// The source cannot be read, or is not a recording.
-pub fn of_stream<R: Read>(
+pub fn read_stream<R: Read>(
     input: &mut Input<R>,
     top: usize,
     mut progress: impl FnMut(u64),
@@ -249,7 +249,7 @@ impl Summary {
                     }
                 }
                 let payload = frame.payload.to_vec();
-                self.kept.push(Kept { type_id: frame.type_id, payload, offset: frame.offset });
+                self.kept.push(StoredEvents { type_id: frame.type_id, payload, offset: frame.offset });
             }
         }
     }
@@ -258,7 +258,7 @@ impl Summary {
         // Streams return events once their constants are known, which would change the first fact.
         self.kept.sort_by_key(|event| event.offset);
         self.fact_bytes = 0;
-        for Kept { type_id, payload, offset } in self.kept.drain(..) {
+        for StoredEvents { type_id, payload, offset } in self.kept.drain(..) {
             if let Some(event) = end.chunk.event(type_id, &payload, offset) {
                 self.ledger.take(&event);
                 self.ends.take(&event);

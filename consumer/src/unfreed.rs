@@ -54,7 +54,7 @@ impl Unfreed {
     }
 
     /// Returns the options for the reader of the items.
-    pub fn wanted() -> live::Options {
+    pub fn stream_options() -> live::Options {
         let samples = [MALLOC, FREE].map(str::to_owned).to_vec();
         live::Options { samples, ..live::Options::default() }
     }
@@ -138,7 +138,7 @@ impl Unfreed {
             self.stacks.clear();
         }
         let frames: Vec<Id<Frame>> =
-            stack.frames.iter().map(|frame| self.model.frames.intern(frame.of_model())).collect();
+            stack.frames.iter().map(|frame| self.model.frames.intern(frame.to_model())).collect();
         let id = self.model.stacks.intern(Stack { frames: frames.into(), truncated: stack.truncated });
         self.stacks.insert(address, (stack.clone(), id));
         id

@@ -42,7 +42,7 @@ impl Warnings {
     }
 
     /// Returns the stored warnings.
-    pub fn kept(&self) -> &[Error] {
+    pub fn stored(&self) -> &[Error] {
         &self.kept
     }
 

@@ -108,7 +108,7 @@ fn recording_without_header_sizes_is_read_completely() {
     let path = fixtures().join("recordings/ap-native-fifo.jfr");
     let Loaded { model, warnings } = loaded(&path);
     // Only a warning about the incomplete header; no data is lost.
-    let [warning] = warnings.kept() else { panic!("{warnings:?}") };
+    let [warning] = warnings.stored() else { panic!("{warnings:?}") };
     assert!(
         matches!(warning.kind(), ErrorKind::Nonconformance(Nonconformance::Unpatched)) && warning.at() == 8,
         "{warning}"
@@ -175,7 +175,7 @@ fn sleeping_execution_samples_count_as_wall_clock() {
     assert_eq!(totals(&asleep), [all, None, all, all], "all asleep");
     let hot = view::find("hot-methods").unwrap();
     let samples = |recording: &Recording| {
-        let mut viewer = Viewer::new(vec![Plan::of_view(hot)], view::Options::default());
+        let mut viewer = Viewer::new(vec![Plan::from_view(hot)], view::Options::default());
         let mut input = Input::bytes(bytes::Bytes::copy_from_slice(recording.as_bytes()));
         while let Some(item) = input.next().unwrap() {
             viewer.take(item);
@@ -335,7 +335,7 @@ fn thread_count_does_not_change_result() {
                 let options = FoldOptions { by_thread: true, by_process: true, ..FoldOptions::default() };
                 let mut out = Vec::new();
                 let outcome = fold(&loaded.model, &options).map(|tree| folded::write(&tree, &mut out));
-                let warnings: Vec<String> = loaded.warnings.kept().iter().map(|w| w.to_string()).collect();
+                let warnings: Vec<String> = loaded.warnings.stored().iter().map(|w| w.to_string()).collect();
                 let names: Vec<Arc<str>> = loaded.model.kinds.iter().map(|(_, k)| k.name.clone()).collect();
                 let Loaded { model, .. } = loaded;
                 let numbers = (model.chunks, model.start_nanos, model.periods.clone(), model.samples.len());

@@ -139,8 +139,8 @@ fn printed(recording: &[u8], format: Format) -> (Vec<u8>, Warnings) {
 /// Prints in a format and checks the warnings.
 fn check(recording: &[u8], format: Format, lost: usize) -> Vec<u8> {
     let (out, warnings) = printed(recording, format);
-    assert_eq!(warnings.len() as usize, lost, "{format:?}: {:?}", warnings.kept());
-    for warning in warnings.kept() {
+    assert_eq!(warnings.len() as usize, lost, "{format:?}: {:?}", warnings.stored());
+    for warning in warnings.stored() {
         let text = warning.to_string();
         assert!(text.contains("t.Bomb") && text.contains("offset"), "{text}");
     }

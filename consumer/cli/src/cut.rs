@@ -87,7 +87,8 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
         None => beside(&args.input, "cut")?,
     };
     let report = output(&path, &[&args.input], args.force, |out| {
-        let report = cut::part_of(&source, from, to, args.strict, labelled.as_ref(), out).context(CANNOT)?;
+        let report =
+            cut::labelled_part(&source, from, to, args.strict, labelled.as_ref(), out).context(CANNOT)?;
         if report.written == 0 {
             if report.unread > 0 && report.types.is_empty() {
                 bail!(crate::edit::nothing_read(&args.input));

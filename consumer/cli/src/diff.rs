@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::amount;
-use flightline_consumer::difference::{self, By, Change, Difference, Limits, Row, SIGMAS, Scale};
+use flightline_consumer::difference::{self, Change, CompareBy, Difference, Limits, Row, SIGMAS, Scale};
 use flightline_consumer::fold;
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self as picture, DifferenceOptions};
@@ -178,7 +178,9 @@ pub fn run(args: &DiffArgs) -> Result<Outcome> {
         output::refuse_input(output, inputs)?;
     }
     let (difference, outcome) = read(args)?;
-    let by = args.by.map_or(By::Either, |by| if by == ByArg::Own { By::Own } else { By::Total });
+    let by = args
+        .by
+        .map_or(CompareBy::Either, |by| if by == ByArg::Own { CompareBy::Own } else { CompareBy::Total });
     let verdict = verdict(args, &difference, by);
     let to_stdout =
         format == Format::Table || args.output.as_deref().is_some_and(|path| !output::is_stdout(path));
@@ -331,7 +333,7 @@ fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
 }
 
 /// Checks the limits; `None` if none were given.
-fn verdict(args: &DiffArgs, difference: &Difference, by: By) -> Option<Verdict> {
+fn verdict(args: &DiffArgs, difference: &Difference, by: CompareBy) -> Option<Verdict> {
     let limits = Limits { points: args.fail_above, relative: args.fail_relative };
     let total_limit = args.fail_total;
     if limits == Limits::default() && total_limit.is_none() {
@@ -345,7 +347,7 @@ fn verdict(args: &DiffArgs, difference: &Difference, by: By) -> Option<Verdict> 
 }
 
 /// Prints which limits were exceeded, on standard error.
-fn tell(verdict: &Verdict, difference: &Difference, by: By) {
+fn tell(verdict: &Verdict, difference: &Difference, by: CompareBy) {
     const TOLD: usize = 5;
     if let (Some(grew), Some(limit)) = (verdict.total, verdict.total_limit) {
         let more = difference::percent_more(grew);
@@ -381,7 +383,7 @@ fn tell(verdict: &Verdict, difference: &Difference, by: By) {
     }
 }
 
-fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Result<Vec<u8>> {
+fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: CompareBy) -> Result<Vec<u8>> {
     let name = |path: &PathBuf| talk::file_names(std::slice::from_ref(path));
     let title = match &args.after {
         Some(after) => format!("{} → {}", name(&args.before), name(after)),
@@ -398,7 +400,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
     let options = DifferenceOptions {
         svg: args.picture.options(common, args.select.min_width),
         before: args.widths_before,
-        own: by == By::Own,
+        own: by == CompareBy::Own,
         color_blind: args.color_blind,
         ratio: None,
     };

@@ -130,7 +130,7 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
         let subtitle = match &model {
             Some(model) => {
                 let options = stacks::options(&event, For::Svg);
-                let missing = missing::of(model, &options);
+                let missing = missing::selected_losses(model, &options);
                 picture::headline(model, &options, &[tree], missing.as_ref(), None, &[])
             }
             None => format!("{name}: {}", talk::amount(tree.total, &tree.unit)),
@@ -168,7 +168,7 @@ fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result
     let (difference, outcome) = stacks::counters(&args.stacks.inputs, &args.stacks.select, counters)?;
     let ratio = Ratio { of: counters.of.clone(), over: counters.over.clone() };
     let (told, colors) =
-        (ratio.told(&difference), "red: above average, blue: below average, grey: within noise");
+        (ratio.total_line(&difference), "red: above average, blue: below average, grey: within noise");
     draw_difference(args, &difference, Some(ratio), &told, colors, format)?;
     Ok(outcome)
 }

@@ -118,7 +118,7 @@ impl<'p> Opened<'p> {
         let file = File::open(path).with_context(cannot)?;
         let mut head = Vec::new();
         (&file).take(FIRST_BYTES as u64).read_to_end(&mut head).with_context(cannot)?;
-        let format = input_format::of_bytes(&head);
+        let format = input_format::detect_bytes(&head);
         Ok(Some(Self { path, file, head, format }))
     }
 
@@ -140,7 +140,7 @@ impl<'p> Opened<'p> {
     }
 
     /// Reads the recording with one decoder.
-    fn input(&self) -> Result<Input<File>> {
+    fn input(&self) -> Result<Input> {
         if let Some(bytes) = crate::repository::live(&self.file) {
             return Ok(Input::bytes(bytes.into()));
         }
@@ -207,7 +207,7 @@ impl Opened<'_> {
         let mut text = Vec::new();
         match bytes.and_then(|bytes| selected(&bytes, &Selection { types, labels }, &mut text)) {
             Ok(of) => {
-                let mut text = Text::of(text, Some(of.unit));
+                let mut text = Text::from_folded(text, Some(of.unit));
                 if of.negative > 0 {
                     text.notes.push(format!(
                         "{} samples have a negative value and are omitted: the profile is a difference. To \
@@ -234,7 +234,7 @@ impl Opened<'_> {
         let mut text = Vec::new();
         let unit = flightline_export::otlp::tree::folded(&self.bytes()?, types, &mut text)
             .with_context(|| shown(self.path))?;
-        Ok(unit.map(|unit| Text::of(text, Some(unit))))
+        Ok(unit.map(|unit| Text::from_folded(text, Some(unit))))
     }
 
     fn rewind(&self) -> Result<()> {
@@ -301,7 +301,9 @@ pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
 /// # Errors
 /// Returns an error with a remedy if the first bytes indicate compression or a perf.data file.
 pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
-    let Some(row) = input_format::of_bytes(magic).filter(|row| !row.tool.is_empty()) else { return Ok(()) };
+    let Some(row) = input_format::detect_bytes(magic).filter(|row| !row.tool.is_empty()) else {
+        return Ok(());
+    };
     let FormatRow { format, name: what, tool, .. } = *row;
     if format == Format::PerfData {
         let name = if path.as_os_str() == "-" { "-".into() } else { path.display().to_string() };

@@ -1,6 +1,6 @@
 //! Selects samples of pprof profiles by label. Labels in recordings belong to spans; `spans` handles those.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use flightline_consumer::convert::Text;

@@ -9,11 +9,13 @@ use flightline_consumer::fold;
 use flightline_consumer::folded;
 use flightline_consumer::latency::Summary;
 use flightline_consumer::live::{self, Feed, Item};
-use flightline_consumer::off_cpu::{DEPTH, Drawn, Graph, OfSpans, OffCpu, Options, Seen, States, Told};
+use flightline_consumer::off_cpu::{
+    DEPTH, Drawn, Graph, InputTotals, OfSpans, OffCpu, Options, SpanCounts, States,
+};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::svg::Colors;
 use flightline_consumer::render::{html, svg};
-use flightline_consumer::spans::report::{By, Filter};
+use flightline_consumer::spans::report::{Filter, GroupBy};
 use flightline_consumer::spans::{Counts, TraceId};
 use flightline_consumer::tree::Tree;
 
@@ -95,7 +97,7 @@ pub struct OffCpuArgs {
     /// Put stacks on top of the tracing span that was active, split where it changes: by its name, its
     /// endpoint (the outermost span of the process), its trace, or the value of a label
     #[arg(long, value_name = "span|endpoint|trace|label=KEY", value_parser = spans::by)]
-    by: Option<By>,
+    by: Option<GroupBy>,
     /// Keep only waits in spans of this trace
     #[arg(long, value_name = "ID")]
     #[arg(help_heading = help::FILTERS)]
@@ -219,7 +221,7 @@ impl Taker for OffCpu {
 struct Read {
     tree: Tree,
     latency: Option<Summary>,
-    seen: Seen,
+    seen: InputTotals,
     /// Weight of the tree without filters.
     all: u64,
     outcome: Outcome,
@@ -320,7 +322,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
 }
 
 /// Reports what the recording lacks about spans.
-fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
+fn note_spans(told: &SpanCounts, seen: &InputTotals, of: &OfSpans) {
     if told.activations == 0 {
         talk::warning(
             "the recording has spans of samples, but not the times when spans were active; off-CPU time is in no span",
@@ -347,7 +349,7 @@ fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
 }
 
 /// Returns the warnings about events that the graph lacks.
-fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
+fn warnings(seen: &InputTotals, graph: Graph) -> Vec<String> {
     let mut all = Vec::new();
     if seen.lost > 0 {
         let advice = match graph {
@@ -374,7 +376,7 @@ fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
 
 /// Returns the notes about data that the graph does not show. Each applies to some graphs only, since several
 /// graphs are usually drawn from one recording. `all_states`: no states were selected.
-fn notes(seen: &Seen, graph: Graph, all_states: bool) -> Vec<String> {
+fn notes(seen: &InputTotals, graph: Graph, all_states: bool) -> Vec<String> {
     let mut all = Vec::new();
     if seen.open_drawn > 0 {
         all.push(format!(
@@ -419,7 +421,7 @@ fn seconds(nanos: u64) -> String {
     format!("{:.3} s", nanos as f64 / 1e9)
 }
 
-fn subtitle(kept: &Kept, seen: &Seen, args: &OffCpuArgs) -> String {
+fn subtitle(kept: &Kept, seen: &InputTotals, args: &OffCpuArgs) -> String {
     let part = match kept.is_part() {
         true => format!(", {} of all: {}", kept.share(), kept.of_all(args)),
         false => String::new(),
@@ -437,10 +439,10 @@ fn subtitle(kept: &Kept, seen: &Seen, args: &OffCpuArgs) -> String {
 fn by_what(args: &OffCpuArgs) -> String {
     match &args.by {
         None => String::new(),
-        Some(By::Name) => " by span".into(),
-        Some(By::Endpoint) => " by endpoint".into(),
-        Some(By::Trace) => " by trace".into(),
-        Some(By::Label(key)) => format!(" by {key}"),
+        Some(GroupBy::Name) => " by span".into(),
+        Some(GroupBy::Endpoint) => " by endpoint".into(),
+        Some(GroupBy::Trace) => " by trace".into(),
+        Some(GroupBy::Label(key)) => format!(" by {key}"),
     }
 }
 
@@ -462,14 +464,15 @@ mod tests {
         [Graph::OffCpu, Graph::Wakeup, Graph::OffWake, Graph::Chain, Graph::RunQueue, Graph::Time];
 
     /// Returns the graphs whose notes contain the text.
-    fn noted(seen: &Seen, text: &str) -> Vec<Graph> {
+    fn noted(seen: &InputTotals, text: &str) -> Vec<Graph> {
         let has = |graph: &Graph| notes(seen, *graph, true).iter().any(|note| note.contains(text));
         GRAPHS.into_iter().filter(has).collect()
     }
 
     #[test]
     fn note_is_printed_only_by_affected_graphs() {
-        let seen = Seen { open: 3, involuntary: 5_000_000, without_waker: 2, ..Seen::default() };
+        let seen =
+            InputTotals { open: 3, involuntary: 5_000_000, without_waker: 2, ..InputTotals::default() };
         assert_eq!(noted(&seen, "3 threads were still waiting"), [Graph::OffCpu, Graph::Time]);
         assert_eq!(noted(&seen, "0.005 s of preemption are not drawn"), [Graph::OffCpu]);
         assert_eq!(
@@ -477,14 +480,17 @@ mod tests {
             [Graph::Wakeup, Graph::OffWake, Graph::Chain]
         );
         assert!(notes(&seen, Graph::OffCpu, false).iter().all(|note| !note.contains("preempted")));
-        let drawn = Seen { open: 1, open_drawn: 1, ..Seen::default() };
+        let drawn = InputTotals { open: 1, open_drawn: 1, ..InputTotals::default() };
         assert_eq!(noted(&drawn, "1 thread was still waiting"), GRAPHS);
-        assert_eq!(noted(&Seen { idle: 2_000_000_000, ..Seen::default() }, "2.000 s of idle waits"), GRAPHS);
+        assert_eq!(
+            noted(&InputTotals { idle: 2_000_000_000, ..InputTotals::default() }, "2.000 s of idle waits"),
+            GRAPHS
+        );
     }
 
     #[test]
     fn losses_are_reported_by_all_graphs_and_advice_only_by_offcpu() {
-        let seen = Seen { lost: 9, intervals: 40, ..Seen::default() };
+        let seen = InputTotals { lost: 9, intervals: 40, ..InputTotals::default() };
         for graph in GRAPHS {
             let text = warnings(&seen, graph).concat();
             assert!(

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use flightline_consumer::difference::{By, Difference, Scale};
+use flightline_consumer::difference::{CompareBy, Difference, Scale};
 use flightline_consumer::fold;
 use flightline_consumer::missing;
 use flightline_consumer::model::Model;
@@ -90,7 +90,7 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
 fn before(path: &PathBuf, inputs: &[PathBuf]) -> Result<(Before, Outcome)> {
     let paths = std::slice::from_ref(path);
     let (contents, outcome) = contents(paths)?;
-    let (name, measures) = (talk::file_names(paths), Measures::of(contents.tables()));
+    let (name, measures) = (talk::file_names(paths), Measures::from_tables(contents.tables()));
     Ok((Before { name, measures, changed: changed(paths, inputs)? }, outcome))
 }
 
@@ -112,7 +112,7 @@ impl Contents {
 
 /// Reads a recording.
 fn contents(inputs: &[PathBuf]) -> Result<(Contents, Outcome)> {
-    let plans = VIEWS.iter().filter_map(|name| view::find(name)).map(Plan::of_view).collect();
+    let plans = VIEWS.iter().filter_map(|name| view::find(name)).map(Plan::from_view).collect();
     let mut viewer = Viewer::new(plans, Options::default());
     let outcome = crate::view::read(&RangeArgs::default(), None, inputs, &mut viewer)?;
     let counts = viewer.counts().clone();
@@ -130,7 +130,7 @@ fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) ->
     }
     output::refuse_picture(path, "the report is an HTML page; the output must end in .html")?;
     output::refuse_input(path, args.inputs.iter().chain(&args.before).map(PathBuf::as_path))?;
-    let recorded = PICTURES.iter().filter(|(event, ..)| !fold::taken(event, counts).is_empty());
+    let recorded = PICTURES.iter().filter(|(event, ..)| !fold::recorded_types(event, counts).is_empty());
     let recorded: Vec<&(&str, bool, Area, &str)> = recorded.collect();
     let events: Vec<String> = recorded.iter().map(|(event, ..)| (*event).to_owned()).collect();
     let stacks = StackArgs { inputs: args.inputs.clone(), select: SelectArgs::default() }.with_names();
@@ -163,7 +163,7 @@ fn picture(model: &Model, select: &SelectArgs, title: &str) -> Result<Option<Vec
     if tree.total == 0 {
         return Ok(None);
     }
-    let missing = missing::of(model, &options);
+    let missing = missing::selected_losses(model, &options);
     if let Some(missing) = &missing {
         talk::note(missing);
     }
@@ -188,8 +188,8 @@ fn changed(before: &[PathBuf], after: &[PathBuf]) -> Result<Vec<Changed>> {
     if whole <= 0.0 {
         return Ok(Vec::new());
     }
-    let rows = difference.functions(By::Either);
-    let changes = rows.iter().map(|row| (row, row.by(By::Either))).filter(|(_, change)| !change.noise);
+    let rows = difference.functions(CompareBy::Either);
+    let changes = rows.iter().map(|row| (row, row.by(CompareBy::Either))).filter(|(_, change)| !change.noise);
     let changed = changes.map(|(row, change)| Changed {
         function: row.label.text.to_string(),
         before: change.before / whole,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::live::{self, Choice, Feed, Item};
-use flightline_consumer::slow::{Call, EVENTS, Longest, Sorted, What};
+use flightline_consumer::slow::{Call, CallObject, EVENTS, Longest, Sorted};
 use serde_json::json;
 
 use crate::items::{self, Taker};
@@ -64,12 +64,12 @@ pub struct SlowerArgs {
 }
 
 impl SlowerArgs {
-    fn wants(&self, what: What) -> bool {
+    fn wants(&self, what: CallObject) -> bool {
         let all = !(self.files || self.sockets || self.disks);
         all || match what {
-            What::File => self.files,
-            What::Socket => self.sockets,
-            What::Disk => self.disks,
+            CallObject::File => self.files,
+            CallObject::Socket => self.sockets,
+            CallObject::Disk => self.disks,
         }
     }
 }
@@ -140,7 +140,7 @@ impl Taker for List<'_> {
                 self.lost = self.lost.saturating_add(loss.events.unwrap_or(0));
             }
             Item::Sample(sample) if self.failed.is_none() => {
-                let Some(call) = Call::of(sample) else { return };
+                let Some(call) = Call::from_sample(sample) else { return };
                 self.seen += 1;
                 let slow = u128::from(call.nanos) >= self.args.least.as_nanos();
                 if !slow || !self.args.wants(call.what) || !self.choice.wants(item) {

@@ -19,9 +19,9 @@ use flightline_consumer::render::difference::DifferenceOptions;
 use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::trace::TraceView;
 use flightline_consumer::render::{self, PictureOptions, html, svg};
-use flightline_consumer::spans::report::{self, By, Extremes, Filter};
+use flightline_consumer::spans::report::{self, Extremes, Filter, GroupBy};
 use flightline_consumer::spans::trace::{Line, MOST_LINES, lines};
-use flightline_consumer::spans::{Found, Profile, TraceId};
+use flightline_consumer::spans::{Profile, SpanReport, TraceId};
 use flightline_consumer::tree::Tree;
 use regex::Regex;
 
@@ -56,7 +56,7 @@ pub struct SpansArgs {
     inputs: Vec<PathBuf>,
     /// One row per name, endpoint (the outermost span of the process), trace, or value of a label
     #[arg(long, value_name = "name|endpoint|trace|label=KEY", value_parser = by, default_value = "name")]
-    by: By,
+    by: GroupBy,
     /// Show one trace: its spans and their times; with -o FILE.html a page with the activity of its threads,
     /// otherwise its flame graph
     #[arg(long, value_name = "ID")]
@@ -100,13 +100,13 @@ pub struct SpansArgs {
 ///
 /// # Errors
 /// Returns an error if the text is none of them.
-pub fn by(text: &str) -> Result<By, String> {
+pub fn by(text: &str) -> Result<GroupBy, String> {
     match text {
-        "name" | "span" => Ok(By::Name),
-        "endpoint" => Ok(By::Endpoint),
-        "trace" => Ok(By::Trace),
+        "name" | "span" => Ok(GroupBy::Name),
+        "endpoint" => Ok(GroupBy::Endpoint),
+        "trace" => Ok(GroupBy::Trace),
         _ => match text.strip_prefix("label=").filter(|key| !key.is_empty()) {
-            Some(key) => Ok(By::Label(key.into())),
+            Some(key) => Ok(GroupBy::Label(key.into())),
             None => Err("give span (or name), endpoint, trace or label=KEY".into()),
         },
     }
@@ -175,7 +175,7 @@ impl SpansArgs {
     }
 
     fn svg(&self, picture: &PictureOptions) -> SvgOptions {
-        let svg = SvgOptions::of(picture);
+        let svg = SvgOptions::new(picture);
         SvgOptions { min_width: self.select.min_width.unwrap_or(svg.min_width), ..svg }
     }
 
@@ -190,7 +190,13 @@ impl SpansArgs {
 }
 
 /// Writes the page of a trace, if requested.
-fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left_out: u64) -> Result<()> {
+fn picture(
+    args: &SpansArgs,
+    found: &SpanReport,
+    trace: TraceId,
+    lines: &[Line],
+    left_out: u64,
+) -> Result<()> {
     let (Some(path), Some(moments)) = (&args.output, &found.moments) else { return Ok(()) };
     if !args.select.events.is_empty() || args.select.total {
         bail!(
@@ -234,7 +240,7 @@ pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<(
     Ok(())
 }
 
-fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
+fn slowest(args: &SpansArgs, found: SpanReport, filter: &Filter) -> Result<()> {
     let Some(extremes) = report::extremes(&found.profile, filter) else {
         bail!("--slowest needs at least three spans of the same name with a known duration");
     };
@@ -314,7 +320,7 @@ fn tree(args: &SpansArgs, model: &Model) -> Result<Tree> {
 }
 
 /// Writes the flame graph, if requested.
-fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<()> {
+fn draw(args: &SpansArgs, found: SpanReport, filter: &Filter, title: &str) -> Result<()> {
     let Some(path) = &args.output else { return Ok(()) };
     let model = found.profile.into_model(|profile, entry| match entry {
         Some(entry) => filter.passes(profile, entry),

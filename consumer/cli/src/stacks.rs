@@ -77,12 +77,18 @@ impl<'a> PageReader<'a> {
     }
 
     /// Loads the recordings. Returns `None` if they have more samples than a page can time.
-    fn attempt(&mut self, recordings: &[(&PathBuf, Recording)], options: LoadOptions) -> Result<Option<Loaded>> {
+    fn attempt(
+        &mut self,
+        recordings: &[(&PathBuf, Recording)],
+        options: LoadOptions,
+    ) -> Result<Option<Loaded>> {
         let origin = picture::beginning(recordings.iter().map(|(_, recording)| recording)).unwrap_or(0);
         let collecting = Collecting::new(self.options, self.reshape, self.range);
         let has_others = !options.events.is_empty() && self.options.events.is_empty();
         let Filter { include, exclude, thread, process, state } = &self.options.filter;
-        let is_filtered = !include.is_empty() || !exclude.is_empty() || [thread, process, state].iter().any(|of| of.is_some());
+        let is_filtered = !include.is_empty()
+            || !exclude.is_empty()
+            || [thread, process, state].iter().any(|of| of.is_some());
         // Only selected samples count for the limit of the page.
         let most = if is_filtered { usize::MAX / 2 } else { MOST as usize };
         let mut loader = PageLoader::new(Loader::new(options), collecting, origin, most);
@@ -152,12 +158,12 @@ pub fn read_with_times(
         options.measure = fold::usual_measure(&model, &options)?;
     }
     let tree = reshape.tree(fold::fold(&model, &options)?);
-    let missing = missing::of(&model, &options);
+    let missing = missing::selected_losses(&model, &options);
     if let Some(missing) = &missing {
         talk::note(missing);
     }
     // Exceptions have no duration, so counting them is expected.
-    let thrown = |event: &String| fold::alias_of(event) == Some("exception");
+    let thrown = |event: &String| fold::alias(event) == Some("exception");
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
         talk::warning("the recording does not contain the weight of samples; counting samples");
     }
@@ -185,7 +191,7 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
     }
     let range = range::nanos(&repository::expand(inputs, args.samples.range.last)?, &args.samples.range)?;
     let mut unfreed = Unfreed::new(range);
-    items::each(inputs, args, &Unfreed::wanted(), &[], |item, _| unfreed.take(item))?;
+    items::each(inputs, args, &Unfreed::stream_options(), &[], |item, _| unfreed.take(item))?;
     let (model, lost) = unfreed.finish();
     if model.samples.is_empty() {
         bail!("all native memory that {} allocated was freed", talk::all_shown(inputs));
@@ -330,26 +336,25 @@ pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<
     let both = SelectArgs { events: names.map(str::to_owned).to_vec(), total: true, ..args.clone() };
     let reshape = reshape(args, For::Svg)?;
     let counters = |text| Ok(convert::counters(text, &names)?);
-    let ([over, of], per_sample, outcome) =
-        match open(inputs, &both, counters, |text| Ok(Err(text)), None)? {
-            Taken::Model(model, outcome) => {
-                let fold = |name: &str, measure| {
-                    let options =
-                        FoldOptions { events: vec![name.to_owned()], measure, ..options(&both, For::Svg) };
-                    fold::fold(&model, &options)
-                };
-                let [over, of] = names.map(|name| fold(name, Measure::Total));
-                let [over_samples, of_samples] = names.map(|name| fold(name, Measure::Samples));
-                ([over?, of?], [over_samples?, of_samples?].map(|tree| Some(tree.total)), outcome)
-            }
-            Taken::Texts(texts) => {
-                let ([over, of], samples) = of_texts(texts, names)?;
-                let fold = |text| -> Result<Tree> {
-                    Ok(fold_text(std::iter::once(text), &options(args, For::Svg).filter)?.tree)
-                };
-                ([fold(over)?, fold(of)?], samples, Outcome::Whole)
-            }
-        };
+    let ([over, of], per_sample, outcome) = match open(inputs, &both, counters, |text| Ok(Err(text)), None)? {
+        Taken::Model(model, outcome) => {
+            let fold = |name: &str, measure| {
+                let options =
+                    FoldOptions { events: vec![name.to_owned()], measure, ..options(&both, For::Svg) };
+                fold::fold(&model, &options)
+            };
+            let [over, of] = names.map(|name| fold(name, Measure::Total));
+            let [over_samples, of_samples] = names.map(|name| fold(name, Measure::Samples));
+            ([over?, of?], [over_samples?, of_samples?].map(|tree| Some(tree.total)), outcome)
+        }
+        Taken::Texts(texts) => {
+            let ([over, of], samples) = of_texts(texts, names)?;
+            let fold = |text| -> Result<Tree> {
+                Ok(fold_text(std::iter::once(text), &options(args, For::Svg).filter)?.tree)
+            };
+            ([fold(over)?, fold(of)?], samples, Outcome::Whole)
+        }
+    };
     if of.total == 0 || over.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
     }

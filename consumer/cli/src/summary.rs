@@ -49,7 +49,7 @@ fn read(parts: &Parts, args: &SummaryArgs, top: usize) -> Result<(Report, Warnin
     let result = if recordings.is_empty() {
         let mut input = input::recording(parts.files.first().unwrap_or(&parts.path))?;
         let progress = Progress::new(input.size());
-        summary::of_stream(&mut input, top, |at| progress.at(at))
+        summary::read_stream(&mut input, top, |at| progress.at(at))
     } else {
         of_files(&recordings, args, top)
     };
@@ -65,7 +65,7 @@ fn of_files(
     let most = recordings.iter().map(Recording::jobs).max().unwrap_or(1);
     let jobs = args.jobs.map_or(most, NonZeroUsize::get);
     let progress = Progress::new(Some(recordings.iter().map(Recording::size).sum()));
-    summary::of_recordings(recordings, top, jobs, |at| progress.at(at))
+    summary::read_recordings(recordings, top, jobs, |at| progress.at(at))
 }
 
 fn not_a_recording(file: &Path) -> String {
@@ -141,7 +141,7 @@ fn row<'a>(parts: &'a Parts, args: &SummaryArgs) -> Row<'a> {
 }
 
 fn damage(warnings: &Warnings) -> String {
-    let first = warnings.kept().first().map(ToString::to_string).unwrap_or_default();
+    let first = warnings.stored().first().map(ToString::to_string).unwrap_or_default();
     match warnings.len() {
         0 | 1 => format!("damaged: {first}"),
         n => format!("damaged: {first} (and {} more)", n - 1),

@@ -49,7 +49,7 @@ pub fn note(text: impl Display) {
 
 /// Prints warnings about unreadable data in `path`.
 pub fn warnings(path: &Path, warnings: &Warnings) -> Outcome {
-    for warning in warnings.kept().iter().take(TOLD) {
+    for warning in warnings.stored().iter().take(TOLD) {
         self::warning(format_args!("{}: {warning}", shown(path)));
     }
     let more = warnings.len().saturating_sub(TOLD as u64);

@@ -24,7 +24,7 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
         |model: &&Model| !model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(unfreed::LIVE));
     let model = profile.model.as_ref().filter(|_| is_timed(inputs, select, what)).filter(of_samples);
     let Some(model) = model else {
-        return Ok(Tracks::of_tree(&profile.tree, &talk::all_shown(inputs)));
+        return Ok(Tracks::from_tree(&profile.tree, &talk::all_shown(inputs)));
     };
     let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
     let mut collecting = Collecting::new(&options, &reshape, range(inputs, select)?);

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::time_range::{self, Bound};
 use flightline_consumer::view::{
     self, Category, Datum, Enabled, Heading, Layout, Options, Plan, Table, Truncate, Unit, View, Viewer,
-    how_to_record, native_option, similar, write_csv, write_json, write_json_list, write_text,
+    native_option, recording_instructions, similar, write_csv, write_json, write_json_list, write_text,
 };
 use jfr_format::read::{Item, Recording, default_jobs};
 
@@ -170,10 +170,10 @@ impl Wanted {
             match (name, view::find(name)) {
                 ("all-views", _) => {
                     wanted.all_views = true;
-                    wanted.plans.extend(view::all().map(Plan::of_view));
+                    wanted.plans.extend(view::all().map(Plan::from_view));
                 }
                 ("all-events", _) => wanted.all_events = true,
-                (_, Some(view)) => wanted.plans.push(Plan::of_view(view)),
+                (_, Some(view)) => wanted.plans.push(Plan::from_view(view)),
                 (_, None) => wanted.event_types.push(name.to_owned()),
             }
         }
@@ -356,7 +356,7 @@ fn missing(
     }
     let is_native = counts.keys().any(|name| name.starts_with("flightline."));
     let native = needs.first().filter(|_| is_native).and_then(|first| native_option(first));
-    let how = native.map(str::to_owned).or_else(|| needs.first().map(|first| how_to_record(first)));
+    let how = native.map(str::to_owned).or_else(|| needs.first().map(|first| recording_instructions(first)));
     let how = how.unwrap_or_default();
     let some = if needs.len() > 4 { format!("{}, …", needs[..4].join(", ")) } else { needs.join(", ") };
     format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flightline_consumer::live::{Item, Kind, Sample, Stack};
 use flightline_consumer::model::Thread;
-use flightline_consumer::spans::{self, Joiner, Limits, Listener, SpanKey, Taken, Told};
+use flightline_consumer::spans::{self, JoinedSample, Joiner, Limits, Listener, SpanKey, SpanRecord};
 
 use crate::batch::{Batch, Observed};
 use crate::context::Span;
@@ -148,18 +148,18 @@ impl Collector {
         self.listener.undoubted().into_iter().for_each(|told| self.told(told));
     }
 
-    fn told(&mut self, told: Told) {
+    fn told(&mut self, told: SpanRecord) {
         let Self { joiner, batch, open, .. } = self;
         match told {
-            Told::Context(thread, time, context) => {
+            SpanRecord::Context(thread, time, context) => {
                 let number = joiner.number(&thread);
                 joiner.context(number, time, context);
             }
-            Told::Scope(thread, scope) => {
+            SpanRecord::Scope(thread, scope) => {
                 let number = joiner.number(&thread);
                 joiner.scope(number, scope);
             }
-            Told::Span(thread, span) => {
+            SpanRecord::Span(thread, span) => {
                 joiner.span(&span);
                 if span.open && open.len() < MOST_OPEN {
                     open.insert(span.key, (span, thread));
@@ -168,13 +168,13 @@ impl Collector {
                     batch.told(&span, thread.as_deref());
                 }
             }
-            Told::Interval(thread, span) => {
+            SpanRecord::Interval(thread, span) => {
                 let number = joiner.number(&thread);
                 let span = joiner.interval(number, span);
                 batch.told(&span, Some(&*thread));
             }
-            Told::Endpoint(root, name) => batch.endpoint_of(root, name),
-            Told::Watermark(time) => {
+            SpanRecord::Endpoint(root, name) => batch.endpoint_of(root, name),
+            SpanRecord::Watermark(time) => {
                 joiner.watermark(time);
                 self.advance();
             }
@@ -187,7 +187,7 @@ impl Collector {
             return;
         }
         let stack = sample.stack.as_ref().map(|stack| self.stacks.known(stack));
-        let taken = Taken::new(sample, Observed::new(sample, stack));
+        let taken = JoinedSample::new(sample, Observed::new(sample, stack));
         match &sample.thread {
             Some(thread) => {
                 let number = self.joiner.number(thread);
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn span_reported_while_open_is_exported_once() {
         let span = |id: u64, end: i64, open: bool| {
-            let key = SpanKey::of(id).unwrap();
+            let key = SpanKey::from_id(id).unwrap();
             let (trace, labels) = (spans::TraceId(7), Default::default());
             let (parent, samples, name) = (None, None, "shop".into());
             let local_root = key;
@@ -248,7 +248,7 @@ mod tests {
         for told in
             [span(1, 10, true), span(2, 10, true), span(1, 20, true), span(1, 30, false), span(2, 40, true)]
         {
-            collector.told(Told::Span(None, told));
+            collector.told(SpanRecord::Span(None, told));
         }
         let given = |batch: &Batch| -> Vec<(u64, i64)> {
             batch.spans.iter().map(|span| (span.span_id, span.end)).collect()

@@ -10,7 +10,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::{Track, Tracks, of_json};
+use super::{Track, Tracks, from_json};
 use crate::error::Error;
 use crate::tree::LabelId;
 
@@ -25,7 +25,7 @@ pub fn write(tracks: &Tracks, out: &mut impl Write) -> Result<(), Error> {
         if !std::mem::replace(&mut first, false) {
             out.write_all(b",\n").map_err(Error::Write)?;
         }
-        serde_json::to_writer(&mut *out, &event).map_err(|error| of_json(error, Error::Write))
+        serde_json::to_writer(&mut *out, &event).map_err(|error| from_json(error, Error::Write))
     };
     for track in &tracks.tracks {
         let (pid, tid) = (track.process_id, track.id);
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn spans_last_until_a_different_sample_or_a_gap() {
         let tree = folded::read("a;b 1\na;c 1\n".as_bytes()).unwrap();
-        let mut tracks = Tracks::of_tree(&tree, "x");
+        let mut tracks = Tracks::from_tree(&tree, "x");
         tracks.start = 1;
         let moment = |time: i64, stack: u32| Moment { time, stack, weight: 1, otherwise: 0 };
         // a;b a;b a;c, a long gap, a;b

@@ -9,7 +9,7 @@ use fxprof_processed_profile::{
     StackHandle, Timestamp, WeightType,
 };
 
-use super::{Tracks, of_json};
+use super::{Tracks, from_json};
 use crate::error::Error;
 use crate::model::FrameKind;
 
@@ -89,7 +89,7 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
             }
         }
     }
-    serde_json::to_writer(out, &profile).map_err(|error| of_json(error, Error::Write))
+    serde_json::to_writer(out, &profile).map_err(|error| from_json(error, Error::Write))
 }
 
 fn stamp(nanos: i64) -> Timestamp {
@@ -108,7 +108,7 @@ mod tests {
         let mut tree = folded::read("a;b 1400000\na;c 600000\n".as_bytes()).unwrap();
         tree.unit = "ns".into();
         let mut out = Vec::new();
-        write(&Tracks::of_tree(&tree, "x"), "x", &mut out).unwrap();
+        write(&Tracks::from_tree(&tree, "x"), "x", &mut out).unwrap();
         let json: Value = serde_json::from_slice(&out).unwrap();
         let samples = &json["threads"][0]["samples"];
         assert_eq!(samples["weight"], serde_json::json!([1, 1]));

@@ -51,7 +51,7 @@ pub struct Text {
 
 impl Text {
     /// Wraps folded text that is in memory.
-    pub fn of(text: Vec<u8>, unit: Option<String>) -> Self {
+    pub fn from_folded(text: Vec<u8>, unit: Option<String>) -> Self {
         Self {
             text: Box::new(Cursor::new(text)),
             unit,
@@ -94,21 +94,21 @@ fn peek(mut text: Box<dyn BufRead>) -> Result<(Vec<u8>, Box<dyn BufRead>), Error
 /// The input cannot be read, or does not have the format that its beginning indicates.
 pub fn to_folded(text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error> {
     let (head, whole) = peek(text)?;
-    Ok(match input_format::of_text(&head) {
+    Ok(match input_format::detect_text(&head) {
         Format::Speedscope => speedscope::read(whole)?,
         Format::PerfScript => {
             let script = perf::read(whole, choice.roots)?;
             let chosen = script.choose(&choice.events)?;
             let text = chosen.folded()?;
-            Text { notes: chosen.notes, ..Text::of(text, chosen.unit) }
+            Text { notes: chosen.notes, ..Text::from_folded(text, chosen.unit) }
         }
         Format::Bpftrace => {
             let maps = bpftrace::read(whole)?;
             let notes = maps.notes();
-            Text { notes, ..Text::of(maps.folded(), None) }
+            Text { notes, ..Text::from_folded(maps.folded(), None) }
         }
-        Format::Vtune => Text::of(vtune::read(whole)?, Some("ns".into())),
-        Format::Dtrace => Text::of(dtrace::read(whole)?, None),
+        Format::Vtune => Text::from_folded(vtune::read(whole)?, Some("ns".into())),
+        Format::Dtrace => Text::from_folded(dtrace::read(whole)?, None),
         format => {
             let is_differential = format == Format::Differential;
             Text { text: whole, unit: None, notes: Vec::new(), is_folded: true, is_differential }
@@ -131,13 +131,13 @@ pub struct Counter {
 /// The input cannot be read, or has no sample of one of the events.
 pub fn counters(text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Counter>, Text>, Error> {
     let (head, whole) = peek(text)?;
-    if input_format::of_text(&head) != Format::PerfScript {
+    if input_format::detect_text(&head) != Format::PerfScript {
         return to_folded(whole, &Choice::default()).map(Err);
     }
     let script = perf::read(whole, Roots::default())?;
     let counter = |&event: &&str| {
         let chosen = script.choose(&[event])?;
-        let text = Text::of(chosen.folded()?, Some(event.to_owned()));
+        let text = Text::from_folded(chosen.folded()?, Some(event.to_owned()));
         Ok(Counter { text, samples: chosen.samples })
     };
     events.iter().map(counter).collect::<Result<_, _>>().map(Ok)
@@ -149,7 +149,7 @@ fn folded_text(stacks: &BTreeMap<String, u64>) -> Vec<u8> {
 }
 
 /// Converts an error of serde, which may be an I/O error of the input or output.
-fn of_json(error: serde_json::Error, or: impl Fn(io::Error) -> Error) -> Error {
+fn from_json(error: serde_json::Error, or: impl Fn(io::Error) -> Error) -> Error {
     or(error.into())
 }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Text, Tracks, of_json};
+use super::{Text, Tracks, from_json};
 use crate::amount;
 use crate::error::Error;
 use crate::folded;
@@ -21,7 +21,7 @@ const MOST: usize = 2 << 30;
 /// # Errors
 /// `out` cannot be written.
 pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Error> {
-    let put = |error| of_json(error, Error::Write);
+    let put = |error| from_json(error, Error::Write);
     let frames: Vec<_> = tracks
         .labels
         .iter()
@@ -112,7 +112,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Text, Error> {
     let wrong = |what: &str| Error::Read(std::io::Error::other(format!("speedscope's file: {what}")));
     // speedscope could not show a larger file.
     let file: File =
-        serde_json::from_reader(input.take(MOST as u64)).map_err(|error| of_json(error, Error::Read))?;
+        serde_json::from_reader(input.take(MOST as u64)).map_err(|error| from_json(error, Error::Read))?;
     let names: Vec<String> = file.shared.frames.iter().map(|frame| folded::clean(&frame.name)).collect();
     let mut text: Vec<u8> = Vec::new();
     let mut put = |path: &[usize], weight: f64| -> Result<(), Error> {
@@ -161,7 +161,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Text, Error> {
     });
     let unit =
         unit.filter(|unit| *unit != "none").map(|unit| if unit.ends_with("seconds") { "ns" } else { unit });
-    Ok(Text::of(text, unit.map(str::to_owned)))
+    Ok(Text::from_folded(text, unit.map(str::to_owned)))
 }
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
         let text = "main;\"q\";f 3\nmain;g 4\n";
         let tree = folded::read(text.as_bytes()).unwrap();
         let mut file = Vec::new();
-        write(&Tracks::of_tree(&tree, "x"), "x", &mut file).unwrap();
+        write(&Tracks::from_tree(&tree, "x"), "x", &mut file).unwrap();
         let again =
             super::super::to_folded(Box::new(std::io::Cursor::new(file)), &super::super::Choice::default())
                 .unwrap();

@@ -69,7 +69,7 @@ pub struct Tracks {
 
 impl Tracks {
     /// Converts a profile without times; its stacks follow one another.
-    pub fn of_tree(tree: &Tree, name: &str) -> Self {
+    pub fn from_tree(tree: &Tree, name: &str) -> Self {
         let mut tracks = Self { labels: tree.labels.clone(), unit: tree.unit.clone(), ..Self::default() };
         let mut track = Track {
             name: name.to_owned(),
@@ -164,7 +164,7 @@ impl<'a> Collecting<'a> {
         let time = sample.time.epoch_nanos;
         let state = sample.state.as_deref().unwrap_or("");
         let filter = &self.options.filter;
-        if !(self.range[0]..=self.range[1]).contains(&time) || !filter.is_of_state(state) {
+        if !(self.range[0]..=self.range[1]).contains(&time) || !filter.matches_state(state) {
             return None;
         }
         let track = self.met(sample.thread.as_ref())?;
@@ -184,12 +184,13 @@ impl<'a> Collecting<'a> {
     /// samples of a model with this key; `None` if they are not selected.
     pub(crate) fn select_key(&mut self, model: &Model, key: &SampleKey) -> Option<(usize, u32)> {
         let state = key.state.map_or("", |state| &**model.states.get(state));
-        if !self.options.filter.is_of_state(state) {
+        if !self.options.filter.matches_state(state) {
             return None;
         }
         let track = self.track(key.thread.map(|thread| model.threads.get(thread)))?;
         let stack = key.stack.map(|stack| model.stacks.get(stack)).filter(|stack| !stack.frames.is_empty());
-        let class = key.class.filter(|_| self.options.classes).map(|class| class_label(model.classes.get(class)));
+        let class =
+            key.class.filter(|_| self.options.classes).map(|class| class_label(model.classes.get(class)));
         let mut path: Vec<Label> = Vec::new();
         match stack {
             Some(stack) => {
@@ -249,7 +250,7 @@ impl<'a> Collecting<'a> {
         let thread = thread.cloned().unwrap_or_default();
         let filter = &self.options.filter;
         let process = thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS);
-        let wanted = filter.is_of_thread(&label, process);
+        let wanted = filter.matches_thread(&label, process);
         let all_virtual = thread.all_virtual().filter(|_| !self.options.each_virtual_thread);
         let track = match all_virtual {
             _ if !wanted => None,
@@ -307,7 +308,7 @@ impl<'a> Collecting<'a> {
         }
         let mut path: Vec<Label> = Vec::with_capacity(stack.frames.len() + 1);
         path.extend(stack.truncated.then(|| marker(TRUNCATED)));
-        path.extend(stack.frames.iter().rev().map(|frame| label(&frame.of_model(), self.options)));
+        path.extend(stack.frames.iter().rev().map(|frame| label(&frame.to_model(), self.options)));
         path.extend(known.1.as_ref().map(class_label));
         let place = self.place(&path);
         // Each chunk has its own stacks, most of them equal to those of the chunk before.

@@ -7,7 +7,7 @@ use jfr_format::edit::{self, Decision, Scope, Source};
 use jfr_format::error::Error;
 use jfr_format::event::{EventRef, Value};
 
-use crate::spans::labels_of;
+use crate::spans::parse_labels;
 
 /// Maximum number of stored samples and spans, at 16 bytes each.
 const MOST: usize = 1 << 24;
@@ -56,11 +56,11 @@ impl Labelled {
         let of_span = OF_SPANS.contains(&name);
         let told = match name {
             SAMPLE_CONTEXT => text_in(event, "context", "labels"),
-            _ if of_span => text_of(event.field("labels")),
+            _ if of_span => field_text(event.field("labels")),
             _ => None,
         };
         let Some(told) = told else { return };
-        let told = labels_of(&told);
+        let told = parse_labels(&told);
         let has = |(key, value): &(String, String)| told.get(key.as_str()).is_some_and(|is| **is == **value);
         if !labels.iter().all(has) {
             return;
@@ -106,11 +106,11 @@ fn number(event: &EventRef<'_>, field: &str) -> Option<i64> {
     event.field(field).ok()??.as_i64()
 }
 
-fn text_of(value: Result<Option<Value<'_>>, Error>) -> Option<String> {
+fn field_text(value: Result<Option<Value<'_>>, Error>) -> Option<String> {
     Some(value.ok()??.text().ok()??.into_owned())
 }
 
 fn text_in(event: &EventRef<'_>, field: &str, inner: &str) -> Option<String> {
     let record = event.field(field).ok()??.record().ok()??;
-    text_of(record.field(inner))
+    field_text(record.field(inner))
 }

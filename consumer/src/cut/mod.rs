@@ -48,7 +48,7 @@ const CONTEXT: &[&str] = &[
 /// # Errors
 /// `out` cannot be written.
 pub fn part(source: &Source, from: i64, to: i64, strict: bool, out: &mut dyn Write) -> io::Result<Filtered> {
-    part_of(source, from, to, strict, None, out)
+    labelled_part(source, from, to, strict, None, out)
 }
 
 /// Like [`part`], for samples and spans with given labels. It writes these samples with their contexts,
@@ -57,7 +57,7 @@ pub fn part(source: &Source, from: i64, to: i64, strict: bool, out: &mut dyn Wri
 ///
 /// # Errors
 /// `out` cannot be written.
-pub fn part_of(
+pub fn labelled_part(
     source: &Source,
     from: i64,
     to: i64,

@@ -29,7 +29,7 @@ impl Names {
     ///
     /// # Errors
     /// A constant is malformed. This is reported once; afterwards it has no text.
-    pub(crate) fn of(&mut self, value: Value<'_>) -> Result<Option<Arc<str>>, Error> {
+    pub(crate) fn text(&mut self, value: Value<'_>) -> Result<Option<Arc<str>>, Error> {
         self.followed(value, 0)
     }
 
@@ -37,9 +37,13 @@ impl Names {
     ///
     /// # Errors
     /// As for [`Names::of`], or a field is malformed.
-    pub(crate) fn of_field(&mut self, record: &StructRef<'_>, name: &str) -> Result<Option<Arc<str>>, Error> {
+    pub(crate) fn field_text(
+        &mut self,
+        record: &StructRef<'_>,
+        name: &str,
+    ) -> Result<Option<Arc<str>>, Error> {
         match record.field(name)? {
-            Some(value) => self.of(value),
+            Some(value) => self.text(value),
             None => Ok(None),
         }
     }

@@ -57,7 +57,7 @@ impl FieldNames {
         // An allocation sample of Datadog represents `weight` objects of `size` bytes.
         let is_factor = matches!(&*class.name, "datadog.ObjectSample" | "datadog.HeapLiveObject")
             && class.field_index("weight").is_some_and(|index| {
-                kind_of(chunk, &class.fields[index]) == Some(Kind::Float) && !class.fields[index].pooled
+                encoding(chunk, &class.fields[index]) == Some(Kind::Float) && !class.fields[index].pooled
             });
         Self {
             thread: thread.unwrap_or(""),
@@ -206,7 +206,7 @@ impl SampleSchema {
         let binding = Binding::new(chunk, class, &names);
         let keys = [THREAD, STACK, STATE].into_iter().filter(|&slot| binding.is_bound(slot)).count();
         let starts_with_time = class.fields.first().is_some_and(|field| {
-            &*field.name == "startTime" && kind_of(chunk, field) == Some(Kind::Long) && !field.pooled
+            &*field.name == "startTime" && encoding(chunk, field) == Some(Kind::Long) && !field.pooled
         });
         Self {
             names: std::array::from_fn(|slot| is_used(binding.is_bound(slot), names[slot])),
@@ -342,7 +342,7 @@ fn class_field(chunk: &Chunk, class: &Class) -> &'static str {
 
 /// Returns the scale with which a field measures `unit`; `None` if it measures something else.
 fn scale(chunk: &Chunk, field: &Field, unit: Unit, known: bool) -> Option<Scale> {
-    let whole = matches!(kind_of(chunk, field), Some(Kind::Int | Kind::Long)) && !field.pooled;
+    let whole = matches!(encoding(chunk, field), Some(Kind::Int | Kind::Long)) && !field.pooled;
     if !whole {
         return None;
     }
@@ -367,7 +367,7 @@ fn scale(chunk: &Chunk, field: &Field, unit: Unit, known: bool) -> Option<Scale>
 }
 
 /// Returns the encoding of a field's values; `None` for a list.
-fn kind_of(chunk: &Chunk, field: &Field) -> Option<Kind> {
+fn encoding(chunk: &Chunk, field: &Field) -> Option<Kind> {
     let class = field.class.filter(|_| !field.array).and_then(|index| chunk.types.class(index));
     class.map(|class| class.kind)
 }

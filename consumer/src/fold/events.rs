@@ -145,7 +145,7 @@ pub(crate) fn is_awake_only(name: &str) -> bool {
 
 /// Expands `name` to the event types in the recording. An alias expands to its first group that has any
 /// events.
-pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
+pub fn recorded_types(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
     let there = |event: &&str| events.get(*event).is_some_and(|&count| count > 0);
     match alias_groups(name) {
         Some(groups) => {
@@ -158,7 +158,7 @@ pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
 }
 
 /// Returns the short name of the group that contains an event type.
-pub fn alias_of(event: &str) -> Option<&'static str> {
+pub fn alias(event: &str) -> Option<&'static str> {
     let among = |groups: &[&[&str]]| groups.iter().any(|group| group.contains(&event));
     ALIASES.iter().find(|(_, groups)| among(groups)).map(|&(alias, _)| alias)
 }
@@ -178,7 +178,7 @@ pub fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
             groups.push((alias, names));
         }
     }
-    let alone = types.keys().filter(|name| there(name) && alias_of(name).is_none());
+    let alone = types.keys().filter(|name| there(name) && alias(name).is_none());
     groups.iter().map(|(alias, _)| (*alias).to_owned()).chain(alone.cloned()).collect()
 }
 
@@ -190,7 +190,7 @@ pub fn others(events: &BTreeMap<String, u64>, drawn: &BTreeSet<String>) -> Vec<(
     let mut others: Vec<(String, u64)> = Vec::new();
     // A type in the second group of an alias is listed under its own name.
     for name in offered(events).into_iter().chain(events.keys().cloned()) {
-        let types = taken(&name, events);
+        let types = recorded_types(&name, events);
         let types = if types.is_empty() { vec![name.clone()] } else { types };
         if NEVER_FIRST.contains(&&*name) || types.iter().all(|of| covered.contains(of)) {
             continue;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jfr_format::pool::KeyHash;
 use regex::Regex;
 
-use super::trie::{Place, ROOT, Trie};
+use super::trie::{NodeId, ROOT, Trie};
 use super::{FoldOptions, NO_STACK, NO_THREAD, TOO_MANY_FRAMES, TRUNCATED, UNKNOWN_PROCESS};
 use crate::model::{Frame, FrameKind, Id, Model, SampleKey, Stack, Thread};
 use crate::tree::{Builder, Label, LabelId, Tree};
@@ -31,9 +31,9 @@ pub(super) struct Folder<'m> {
     /// Labels by frame; `None` if the frame was not seen yet.
     labels: Vec<Option<LabelId>>,
     /// Ends in the trie by stack; `None` if the stack was not seen yet.
-    ends: Vec<Option<Place>>,
+    ends: Vec<Option<NodeId>>,
     /// Ends in the trie of stacks with a class appended.
-    class_ends: HashMap<End, Place, KeyHash>,
+    class_ends: HashMap<End, NodeId, KeyHash>,
     /// Remaining bytes of [`NAMES`].
     names: usize,
 }
@@ -75,7 +75,7 @@ impl<'m> Folder<'m> {
     pub(super) fn fold(mut self, samples: impl Iterator<Item = (&'m SampleKey, u64)>) -> Builder {
         let groups = self.groups(samples);
         let mut threads = Prefixes::default();
-        let mut stacks: Vec<(u32, Place, u64, Titled)> = Vec::with_capacity(groups.len());
+        let mut stacks: Vec<(u32, NodeId, u64, Titled)> = Vec::with_capacity(groups.len());
         for ((thread, end), weight) in groups {
             let prefix = threads.entry(thread).or_insert_with(|| self.prefix(thread));
             let Some(node) = prefix.as_ref().map(|prefix| prefix.node) else { continue };
@@ -115,7 +115,7 @@ impl<'m> Folder<'m> {
 
     /// Returns a predicate: true if a stack, given by its end in the trie, and its thread pass the filter
     /// by frames.
-    fn frame_filter<'t>(&mut self, threads: &'t Prefixes) -> impl Fn(Place, Titled) -> bool + use<'t> {
+    fn frame_filter<'t>(&mut self, threads: &'t Prefixes) -> impl Fn(NodeId, Titled) -> bool + use<'t> {
         self.trie.seal();
         let filter = &self.options.filter;
         let hits = |regexes: &[Regex]| -> Vec<Vec<bool>> {
@@ -159,8 +159,9 @@ impl<'m> Folder<'m> {
             || *by_title
             || *by_thread
             || [&filter.thread, &filter.process].iter().any(|regex| regex.is_some());
-        let states: Vec<bool> = self.model.states.iter().map(|(_, name)| filter.is_of_state(name)).collect();
-        let unknown = filter.is_of_state("");
+        let states: Vec<bool> =
+            self.model.states.iter().map(|(_, name)| filter.matches_state(name)).collect();
+        let unknown = filter.matches_state("");
         let mut groups: HashMap<Group, u64, KeyHash> = HashMap::default();
         for (key, weight) in samples {
             if key.state.map_or(unknown, |state| states[state.index()]) {
@@ -179,7 +180,7 @@ impl<'m> Folder<'m> {
         let of = thread.map(|id| self.model.threads.get(id));
         let name = of.map_or_else(|| NO_THREAD.to_owned(), |thread| thread.label());
         let process = of.and_then(|thread| thread.group.as_deref()).unwrap_or(UNKNOWN_PROCESS);
-        if !filter.is_of_thread(&name, process) {
+        if !filter.matches_thread(&name, process) {
             return None;
         }
         let all_virtual = of.filter(|_| !self.options.each_virtual_thread).and_then(Thread::all_virtual);
@@ -201,7 +202,7 @@ impl<'m> Folder<'m> {
     }
 
     /// Returns the node of the trie at which the stack ends.
-    fn end(&mut self, (stack, class): End) -> Place {
+    fn end(&mut self, (stack, class): End) -> NodeId {
         if let Some(class) = class {
             return self.class_end(stack, class);
         }
@@ -217,7 +218,7 @@ impl<'m> Folder<'m> {
     }
 
     /// Returns the node of the trie at which a stack with a class appended ends.
-    fn class_end(&mut self, stack: Option<Id<Stack>>, class: Id<Arc<str>>) -> Place {
+    fn class_end(&mut self, stack: Option<Id<Stack>>, class: Id<Arc<str>>) -> NodeId {
         if let Some(&known) = self.class_ends.get(&(stack, Some(class))) {
             return known;
         }
@@ -243,7 +244,7 @@ impl<'m> Folder<'m> {
     }
 
     /// Builds the tree. `stacks` are ordered by the node below them.
-    fn place(&mut self, stacks: &[(u32, Place, u64, Titled)]) {
+    fn place(&mut self, stacks: &[(u32, NodeId, u64, Titled)]) {
         let room = BOXES.saturating_add(self.trie.len() * 2).saturating_add(stacks.len() * LAST_FRAMES);
         // For each node of the trie: the last base node for which it was copied, and the resulting node.
         let mut placed: Vec<(u32, u32)> = vec![(0, 0); self.trie.len()];
@@ -274,7 +275,7 @@ impl<'m> Folder<'m> {
         }
     }
 
-    fn shortened(&mut self, base: u32, last: &[Place]) -> u32 {
+    fn shortened(&mut self, base: u32, last: &[NodeId]) -> u32 {
         let marker = self.marker(TOO_MANY_FRAMES);
         let node = self.builder.child(base, marker);
         last.iter().rev().fold(node, |node, &place| self.builder.child(node, self.trie.node(place).1))

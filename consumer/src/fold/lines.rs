@@ -99,7 +99,7 @@ pub fn annotate(
     for (id, weight) in weights.into_iter().filter_map(|(id, weight)| Some((id?, weight))) {
         stacks.push((id.index(), model.stacks.get(id), weight));
     }
-    let names = Naming::of(model, &stacks);
+    let names = Naming::new(model, &stacks);
     let mut functions: Vec<Annotated> = Vec::new();
     let hits = names.hits(name, &mut functions, line_of);
     for &(id, stack, weight) in &stacks {
@@ -136,7 +136,7 @@ struct Naming<'m> {
 }
 
 impl<'m> Naming<'m> {
-    fn of(model: &'m Model, stacks: &[(usize, &'m Stack, u64)]) -> Self {
+    fn new(model: &'m Model, stacks: &[(usize, &'m Stack, u64)]) -> Self {
         let mut met = vec![false; model.frames.len()];
         for (_, stack, weight) in stacks {
             stack.frames.iter().filter(|_| *weight > 0).for_each(|frame| met[frame.index()] = true);
@@ -166,7 +166,7 @@ impl<'m> Naming<'m> {
             .collect();
         if same.is_empty() {
             let is_short = |text: &Arc<str>| {
-                let short = Names::Simple.of(text);
+                let short = Names::Simple.apply(text);
                 let last = short.rsplit(['.', ':']).next().unwrap_or_default();
                 *short == *function || *last == *function
             };
@@ -212,7 +212,7 @@ impl<'m> Naming<'m> {
             similar(name, texts.iter().copied()).into_iter().map(str::to_owned).collect();
         // A misspelt short name is not similar to a long one.
         let short: Vec<(Arc<str>, &str)> =
-            texts.iter().map(|text| (Names::Simple.of(&Arc::from(*text)), *text)).collect();
+            texts.iter().map(|text| (Names::Simple.apply(&Arc::from(*text)), *text)).collect();
         let last = |short: &Arc<str>| short.rsplit(['.', ':']).next().unwrap_or_default().to_owned();
         let lasts: Vec<(String, &str)> = short.iter().map(|(short, text)| (last(short), *text)).collect();
         for near in similar(name, lasts.iter().map(|(last, _)| last.as_str())) {

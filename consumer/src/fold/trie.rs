@@ -8,25 +8,25 @@ use regex::Regex;
 use crate::tree::{Builder, LabelId};
 
 /// Handle of a node; a parent's handle is smaller.
-pub(super) type Place = u32;
+pub(super) type NodeId = u32;
 /// The parent of the first frames.
-pub(super) const ROOT: Place = u32::MAX;
+pub(super) const ROOT: NodeId = u32::MAX;
 
 /// Paths of labels, from the root.
 #[derive(Debug)]
 pub(super) struct Trie {
     nodes: Vec<Node>,
     /// See [`Node::latest`].
-    latest_root: Place,
-    children: HashMap<(Place, u32), Place, KeyHash>,
+    latest_root: NodeId,
+    children: HashMap<(NodeId, u32), NodeId, KeyHash>,
 }
 
 #[derive(Debug)]
 struct Node {
-    parent: Place,
+    parent: NodeId,
     label: LabelId,
     /// The child that was looked up last. It is often needed again next.
-    latest: Place,
+    latest: NodeId,
 }
 
 impl Default for Trie {
@@ -37,7 +37,7 @@ impl Default for Trie {
 
 impl Trie {
     /// Returns the end of `path`; adds missing nodes.
-    pub(super) fn add(&mut self, path: &[LabelId]) -> Place {
+    pub(super) fn add(&mut self, path: &[LabelId]) -> NodeId {
         path.iter().fold(ROOT, |parent, &label| {
             let latest = self.nodes.get(parent as usize).map_or(self.latest_root, |node| node.latest);
             match self.nodes.get(latest as usize) {
@@ -47,8 +47,8 @@ impl Trie {
         })
     }
 
-    fn child(&mut self, parent: Place, label: LabelId) -> Place {
-        let next = self.nodes.len() as Place;
+    fn child(&mut self, parent: NodeId, label: LabelId) -> NodeId {
+        let next = self.nodes.len() as NodeId;
         let child = *self.children.entry((parent, label.index() as u32)).or_insert_with(|| {
             self.nodes.push(Node { parent, label, latest: ROOT });
             next
@@ -71,7 +71,7 @@ impl Trie {
     }
 
     /// Returns parent and label of a node.
-    pub(super) fn node(&self, place: Place) -> (Place, LabelId) {
+    pub(super) fn node(&self, place: NodeId) -> (NodeId, LabelId) {
         let Node { parent, label, .. } = self.nodes[place as usize];
         (parent, label)
     }

@@ -7,7 +7,7 @@ use crate::model::{FrameKind, Unit};
 fn sample(event: &str, nanos: u64, fields: &[(&str, Value)]) -> Sample {
     Sample {
         event: event.into(),
-        kind: Kind::of(event),
+        kind: Kind::from_event(event),
         variant: None,
         time: Time::default(),
         duration_nanos: Some(nanos),

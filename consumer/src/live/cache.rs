@@ -9,8 +9,8 @@ use jfr_format::pool::KeyHash;
 use jfr_format::read::Chunk;
 
 use super::item::{Frame, Stack};
-use crate::decode::resolver::{Constants, RawFrame};
 use crate::decode::names::Names;
+use crate::decode::resolver::{Constants, RawFrame};
 use crate::model::Thread;
 use crate::spans::SpanContext;
 
@@ -50,7 +50,7 @@ impl Cache {
     pub(super) fn begin(&mut self, chunk: &Chunk) {
         let Self { stack_lookups, frame_lookups, unresolved, .. } = *self;
         *self = Self {
-            constants: Constants::of(chunk),
+            constants: Constants::new(chunk),
             stack_lookups,
             frame_lookups,
             unresolved,
@@ -122,7 +122,7 @@ impl Cache {
 
     /// Returns the stack of a `called` method, by the key of its callers' stack. A `called` of 0 means
     /// none.
-    pub(super) fn stack_of_call(
+    pub(super) fn call_stack(
         &mut self,
         chunk: &Chunk,
         key: u64,
@@ -142,7 +142,7 @@ impl Cache {
     fn read_stack(&mut self, chunk: &Chunk, key: u64, called: u64) -> Result<Option<Arc<Stack>>, Error> {
         self.stack_lookups += 1;
         let mut raw = std::mem::take(&mut self.raw);
-        let read = self.constants.stack_of_call(chunk, key, called, &mut raw);
+        let read = self.constants.call_stack(chunk, key, called, &mut raw);
         let frames: Result<Arc<[Frame]>, Error> = raw.iter().map(|raw| self.frame(chunk, raw)).collect();
         self.raw = raw;
         let Some(truncated) = read? else { return Ok(None) };
@@ -181,7 +181,7 @@ impl Cache {
             Some((index, _)) => constant(chunk, index, key, 0)?,
             None => None,
         };
-        let name = value.map_or(Ok(None), |value| self.constants.names.of(value))?;
+        let name = value.map_or(Ok(None), |value| self.constants.names.text(value))?;
         let name = name.unwrap_or_else(|| self.empty.clone());
         self.types.insert(key, name.clone());
         Ok(name)

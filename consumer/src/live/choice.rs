@@ -40,7 +40,7 @@ impl Choice {
     fn wants_sample(&mut self, sample: &Sample) -> bool {
         let state = sample.state.as_deref().unwrap_or("");
         (self.range[0]..=self.range[1]).contains(&sample.time.epoch_nanos)
-            && self.filter.is_of_state(state)
+            && self.filter.matches_state(state)
             && self.wants_thread(sample.thread.as_ref())
             && self.wants_stack(sample.stack.as_ref())
     }
@@ -50,9 +50,9 @@ impl Choice {
         if filter.thread.is_none() && filter.process.is_none() {
             return true;
         }
-        let Some(thread) = thread else { return filter.is_of_thread(NO_THREAD, UNKNOWN_PROCESS) };
+        let Some(thread) = thread else { return filter.matches_thread(NO_THREAD, UNKNOWN_PROCESS) };
         known(&mut self.threads, thread, |thread| {
-            filter.is_of_thread(&thread.label(), thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS))
+            filter.matches_thread(&thread.label(), thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS))
         })
     }
 
@@ -67,7 +67,7 @@ impl Choice {
         known(&mut self.stacks, stack, |stack| {
             let options = FoldOptions::default();
             let frames = stack.frames.iter();
-            let names: Vec<Arc<str>> = frames.map(|frame| label(&frame.of_model(), &options).text).collect();
+            let names: Vec<Arc<str>> = frames.map(|frame| label(&frame.to_model(), &options).text).collect();
             let cut = stack.truncated.then_some(TRUNCATED);
             filter.frames(cut.into_iter().chain(names.iter().map(|name| &**name)))
         })

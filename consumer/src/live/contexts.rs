@@ -89,7 +89,7 @@ mod tests {
         })
     }
 
-    fn span_of(contexts: &mut Contexts, of: i64, time: i64) -> Option<u64> {
+    fn joined_span(contexts: &mut Contexts, of: i64, time: i64) -> Option<u64> {
         let mut item = Item::Sample(Box::new(Sample {
             event: "jdk.ExecutionSample".into(),
             kind: Kind::Cpu,
@@ -118,24 +118,27 @@ mod tests {
     fn contexts_match_thread_and_time_and_expire_after_two_flushes() {
         let mut contexts = Contexts::default();
         contexts.put(&thread(1), 10, context(5));
-        assert_eq!([span_of(&mut contexts, 1, 10), span_of(&mut contexts, 2, 10)], [Some(5), None]);
-        assert_eq!(span_of(&mut contexts, 1, 11), None);
+        assert_eq!([joined_span(&mut contexts, 1, 10), joined_span(&mut contexts, 2, 10)], [Some(5), None]);
+        assert_eq!(joined_span(&mut contexts, 1, 11), None);
         contexts.put(&thread(2), 20, context(6));
         contexts.flushed();
         // A sample that arrives a flush later, and a second one of the same time.
-        assert_eq!([span_of(&mut contexts, 2, 20), span_of(&mut contexts, 1, 10)], [Some(6), Some(5)]);
+        assert_eq!(
+            [joined_span(&mut contexts, 2, 20), joined_span(&mut contexts, 1, 10)],
+            [Some(6), Some(5)]
+        );
         contexts.flushed();
-        assert_eq!((span_of(&mut contexts, 2, 20), contexts.unused), (None, 0));
+        assert_eq!((joined_span(&mut contexts, 2, 20), contexts.unused), (None, 0));
 
         let many = 3 * MOST as i64;
         for time in 0..many {
             contexts.put(&thread(1), time, context(5));
         }
         assert!(contexts.now.len() + contexts.before.len() <= 2 * MOST);
-        assert_eq!(span_of(&mut contexts, 1, many - 1), Some(5));
+        assert_eq!(joined_span(&mut contexts, 1, many - 1), Some(5));
         contexts.put(&thread(9), 1, context(9));
         contexts.distrust();
-        assert_eq!(span_of(&mut contexts, 9, 1), None);
+        assert_eq!(joined_span(&mut contexts, 9, 1), None);
         let kept = contexts.before.len() as u64;
         contexts.flushed();
         contexts.flushed();

@@ -10,13 +10,13 @@ use super::cache::Cache;
 use super::feed::State;
 use super::item::{ChunkStart, Event, Item, Kind, Loss, Sample, Time, Weight};
 use super::plan::SamplePlan;
-use super::segments::Told;
+use super::segments::SegmentEvent;
 use super::value::{Owner, Value, field};
 use crate::decode::SETTING;
-use crate::decode::schema::{Detail, RawSample, values};
 use crate::decode::losses::{Cause, LossPlan};
+use crate::decode::schema::{Detail, RawSample, values};
 use crate::model::{Unit, is_asleep};
-use crate::spans::{SpanContext, told};
+use crate::spans::{SpanContext, span_events};
 
 type Made = Result<Option<Item>, Error>;
 
@@ -93,7 +93,7 @@ pub(super) fn span_context(
     };
     let Some(Read::Struct(fields)) = found else { return Ok(cache.missing(key)) };
     let fields = Owner::new(cache, chunk).fields(&fields, |_| false)?;
-    let Some(context) = told::context(&fields).map(Arc::new) else { return Ok(None) };
+    let Some(context) = span_events::context(&fields).map(Arc::new) else { return Ok(None) };
     cache.contexts.insert(key, context.clone());
     Ok(Some(context))
 }
@@ -113,7 +113,8 @@ pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindi
         }
         _ => {}
     });
-    let told = Told { time, sequence, start, size, crc32, events, at, end: at + u64::from(frame.size) };
+    let told =
+        SegmentEvent { time, sequence, start, size, crc32, events, at, end: at + u64::from(frame.size) };
     state.segments.segment(&told, &mut state.stats);
     Ok(None)
 }
@@ -143,7 +144,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         fields = rest.into();
     }
     let called = if schema.detail == Detail::CalledMethod { raw.detail } else { 0 };
-    let span = told::own_context(raw.span, &fields).map(Arc::new);
+    let span = span_events::own_context(raw.span, &fields).map(Arc::new);
     let cache = &mut state.cache;
     let time = state.clock.tick(chunk, start);
     let period = state.settings.period(&plan.event).or_else(|| state.periods.get(&plan.event).copied());
@@ -152,7 +153,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         false => timed(samples, period),
     };
     let thread_state =
-        if schema.has_state() { cache.state(chunk, raw.state) } else { text_of(&fields, "state") };
+        if schema.has_state() { cache.state(chunk, raw.state) } else { own_text(&fields, "state") };
     let asleep = is_asleep(&plan.event, thread_state.as_deref());
     if plan.awake_only && asleep || plan.wall_only && thread_state.as_deref() == Some("STATE_DEFAULT") {
         return Ok(None);
@@ -166,7 +167,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         duration_nanos,
         thread: if schema.has_thread() { cache.thread(chunk, raw.thread)? } else { None },
         process_title: if schema.has_thread() { cache.title(raw.thread) } else { None },
-        stack: if schema.has_stack() { cache.stack_of_call(chunk, raw.stack, called)? } else { None },
+        stack: if schema.has_stack() { cache.call_stack(chunk, raw.stack, called)? } else { None },
         state: thread_state,
         weight,
         span_id: Some(raw.span).filter(|&id| id != 0),
@@ -179,7 +180,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
 }
 
 /// Returns a field with text in the event itself rather than in a pool.
-fn text_of(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
+fn own_text(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
     match field(fields, name) {
         Some(Value::Text(text)) => Some(text.clone()),
         _ => None,

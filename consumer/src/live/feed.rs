@@ -16,7 +16,7 @@ use jfr_format::read::{Chunk, ChunkEnd, Decoder, Delivery, Frame, Item as Read, 
 use super::cache::Cache;
 use super::clock::Clock;
 use super::item::{Item, Warning};
-use super::plan::{Plan, Plans, Wanted};
+use super::plan::{ItemFilter, Plan, Plans};
 use super::segments::Segments;
 use super::{Options, Stats, events};
 use crate::decode::settings::Settings;
@@ -56,7 +56,7 @@ pub struct Feed {
 /// State that is independent of the decoder.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ItemFilter,
     /// Offset in the stream at which the decoder started.
     pub(super) base: u64,
     runs: VecDeque<Run>,
@@ -84,7 +84,7 @@ impl Feed {
     /// Creates a decoder without input.
     pub fn new(options: Options) -> Self {
         let Options { samples, others, lasting, periods, memory } = options;
-        let wanted = Wanted { no_others: !others, lasting, ..Wanted::from_names(&samples) };
+        let wanted = ItemFilter { no_others: !others, lasting, ..ItemFilter::from_names(&samples) };
         Self {
             decoder: Decoder::new(Delivery::Streaming),
             state: State::new(wanted, periods),
@@ -178,7 +178,7 @@ impl Feed {
 }
 
 impl State {
-    pub(super) fn new(wanted: Wanted, periods: BTreeMap<Arc<str>, u64>) -> Self {
+    pub(super) fn new(wanted: ItemFilter, periods: BTreeMap<Arc<str>, u64>) -> Self {
         Self {
             wanted,
             base: 0,
@@ -263,7 +263,7 @@ impl State {
         }
         self.stats.events += 1;
         self.segments.count();
-        let item = match plans.of(chunk, frame.type_id, &self.wanted) {
+        let item = match plans.get(chunk, frame.type_id, &self.wanted) {
             Plan::Ignored => Ok(None),
             Plan::Setting => {
                 events::setting(self, chunk, frame);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::fold::{self, Types};
 use crate::decode::CLASS_FIELDS;
+use crate::fold::{self, Types};
 use crate::model::{self, ASLEEP, FrameKind, Thread, Unit, is_asleep};
 use crate::print::class_name;
 use crate::spans::SpanContext;
@@ -81,8 +81,8 @@ pub enum Kind {
 
 impl Kind {
     /// Returns the kind of an event type.
-    pub(crate) fn of(event: &str) -> Self {
-        match fold::alias_of(event) {
+    pub(crate) fn from_event(event: &str) -> Self {
+        match fold::alias(event) {
             Some("cpu") => Self::Cpu,
             Some("wall") => Self::Wall,
             Some("alloc" | "nativemem") => Self::Allocation,
@@ -230,7 +230,7 @@ pub struct Frame {
 
 impl Frame {
     /// Converts it to the frame type of models.
-    pub(crate) fn of_model(&self) -> model::Frame {
+    pub(crate) fn to_model(&self) -> model::Frame {
         let class = if self.kind.in_library() { &self.module } else { &self.class };
         model::Frame {
             function: self.function.clone(),

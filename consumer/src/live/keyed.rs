@@ -20,9 +20,9 @@ use super::cache::Cache;
 use super::clock::Clock;
 use super::events::{lost, span_context};
 use super::item::{Frame, Loss, Time};
-use super::plan::{Plan, SamplePlan, Wanted};
-use crate::decode::resolver::RawFrame;
+use super::plan::{ItemFilter, Plan, SamplePlan};
 use crate::decode::losses::LossPlan;
+use crate::decode::resolver::RawFrame;
 use crate::decode::schema::{Detail, values};
 use crate::decode::settings::Settings;
 use crate::model::{Thread, Unit};
@@ -117,7 +117,7 @@ pub struct Keyed {
 /// Reads consecutive chunks of one recorder.
 #[derive(Debug, Default)]
 pub struct Reader {
-    wanted: Wanted,
+    wanted: ItemFilter,
     clock: Clock,
     /// Sampling periods of the chunk before, if it is of the same recorder.
     before: Vec<(Arc<str>, u64)>,
@@ -197,7 +197,7 @@ impl Keys {
 
 /// State while a chunk is read.
 #[derive(Debug, Default)]
-struct Taken {
+struct ChunkSamples {
     plans: HashMap<u64, (Role, u32), KeyHash>,
     keyed: Keyed,
     threads: Keys,
@@ -228,7 +228,7 @@ impl Reader {
     /// Creates a reader for samples of these types, given by name or as `cpu`, `wall`, …; of all types if
     /// empty.
     pub fn new(samples: &[String]) -> Self {
-        let wanted = Wanted { no_others: true, ..Wanted::from_names(samples) };
+        let wanted = ItemFilter { no_others: true, ..ItemFilter::from_names(samples) };
         Self { wanted, ..Self::default() }
     }
 
@@ -241,7 +241,7 @@ impl Reader {
         let mut decoder = Decoder::new(Delivery::KeysOnly);
         let wanted = self.wanted.clone();
         decoder.set_filter(move |class| event_filter(class, &wanted));
-        let mut taken = Taken::default();
+        let mut taken = ChunkSamples::default();
         // A sample with its context takes some thirty bytes.
         taken.keyed.rows.reserve(bytes.len() / 32);
         let mut ended = None;
@@ -272,7 +272,7 @@ impl Reader {
     }
 }
 
-fn event_filter(class: &Class, wanted: &Wanted) -> Filter {
+fn event_filter(class: &Class, wanted: &ItemFilter) -> Filter {
     match &*class.name {
         crate::decode::SETTING if class.fields.iter().all(|field| !field.pooled) => Filter::Plain,
         _ if Plan::is_none(class, wanted) => Filter::Skip,
@@ -280,8 +280,8 @@ fn event_filter(class: &Class, wanted: &Wanted) -> Filter {
     }
 }
 
-impl Taken {
-    fn events(&mut self, batch: &Batch<'_>, wanted: &Wanted) -> Result<(), Error> {
+impl ChunkSamples {
+    fn events(&mut self, batch: &Batch<'_>, wanted: &ItemFilter) -> Result<(), Error> {
         let chunk = batch.chunk();
         let mut plans = std::mem::take(&mut self.plans);
         for frame in batch.frames() {
@@ -310,9 +310,9 @@ impl Taken {
     }
 
     #[cold]
-    fn role(&mut self, chunk: &Chunk, type_id: u64, wanted: &Wanted) -> (Role, u32) {
+    fn role(&mut self, chunk: &Chunk, type_id: u64, wanted: &ItemFilter) -> (Role, u32) {
         let Some(class) = chunk.types.by_id(type_id) else { return (Role::Ignored, NONE) };
-        match Plan::of(chunk, class, wanted) {
+        match Plan::new(chunk, class, wanted) {
             Plan::Setting => (Role::Setting, NONE),
             Plan::Loss(plan) => (Role::Loss(plan), NONE),
             Plan::Context(binding) => {

@@ -39,7 +39,7 @@ pub(super) enum Plan {
 
 /// Selects the events that become items.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct ItemFilter {
     /// Types of samples; all if empty.
     pub(super) samples: Vec<String>,
     /// Include samples of sleeping threads, which async-profiler before version 4 writes as
@@ -53,7 +53,7 @@ pub(super) struct Wanted {
     pub(super) lasting: bool,
 }
 
-impl Wanted {
+impl ItemFilter {
     /// Selects samples of these types, by name, alias or synonym; of all types if `samples` is empty.
     pub(super) fn from_names(samples: &[String]) -> Self {
         Self {
@@ -103,7 +103,7 @@ pub(crate) fn may_last(class: &Class) -> bool {
 }
 
 impl Plan {
-    pub(super) fn of(chunk: &Chunk, class: &Class, wanted: &Wanted) -> Self {
+    pub(super) fn new(chunk: &Chunk, class: &Class, wanted: &ItemFilter) -> Self {
         let name = &*class.name;
         match name {
             SETTING if wanted.no_others => return Self::Setting,
@@ -142,7 +142,7 @@ impl Plan {
 
 impl Plan {
     /// Returns true if events of a type are ignored, as far as this can be decided without the chunk.
-    pub(super) fn is_none(class: &Class, wanted: &Wanted) -> bool {
+    pub(super) fn is_none(class: &Class, wanted: &ItemFilter) -> bool {
         let name = &*class.name;
         let told = [SETTING, CONTEXT, SEGMENT].contains(&name) || LOSSES.iter().any(|loss| loss.name == name);
         let named = || wanted.includes(class) || wanted.only_as_wall(class);
@@ -155,7 +155,7 @@ impl SamplePlan {
         let schema = SampleSchema::new(chunk, class, Columns::All);
         Self {
             event: class.name.clone(),
-            kind: Kind::of(&class.name),
+            kind: Kind::from_event(&class.name),
             others: schema.has_undecoded_fields(class),
             schema,
             awake_only: false,
@@ -172,7 +172,7 @@ pub(crate) const COLLECTOR: [&str; 2] = ["jdk.GCPhasePause", "jdk.GarbageCollect
 /// Returns true if the name identifies a type of duration events. Types with contextual fields are
 /// duration events too.
 fn is_lasting(event: &str) -> bool {
-    matches!(Kind::of(event), Kind::Lock | Kind::Io)
+    matches!(Kind::from_event(event), Kind::Lock | Kind::Io)
         || COLLECTOR.contains(&event)
         || matches!(
             event,
@@ -201,9 +201,9 @@ impl Plans {
 
     /// Returns the plan for `type_id`. Events of undeclared types are ignored; the decoder warns about
     /// them.
-    pub(super) fn of(&mut self, chunk: &Chunk, type_id: u64, wanted: &Wanted) -> &Plan {
+    pub(super) fn get(&mut self, chunk: &Chunk, type_id: u64, wanted: &ItemFilter) -> &Plan {
         // Does not cache undeclared types, because damage can produce any number of them.
         let Some(class) = chunk.types.by_id(type_id) else { return &Plan::Ignored };
-        self.0.entry(type_id).or_insert_with(|| Plan::of(chunk, class, wanted))
+        self.0.entry(type_id).or_insert_with(|| Plan::new(chunk, class, wanted))
     }
 }

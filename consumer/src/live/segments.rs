@@ -20,7 +20,7 @@ const SAMPLE: usize = 4;
 
 /// The content of a `flightline.Segment` event. Offsets are offsets in the stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct SegmentEvent {
     pub(super) time: Time,
     pub(super) sequence: u64,
     pub(super) start: u64,
@@ -179,7 +179,7 @@ impl Segments {
     }
 
     /// Processes the event that ends a segment.
-    pub(super) fn segment(&mut self, told: &Told, stats: &mut Stats) {
+    pub(super) fn segment(&mut self, told: &SegmentEvent, stats: &mut Stats) {
         if !matches!(self.trust, Trust::Good | Trust::Damaged) {
             return;
         }
@@ -211,7 +211,7 @@ impl Segments {
             }
             self.last = Some(told.sequence);
             self.behind = false;
-            let Told { time, sequence, start, size, events, .. } = *told;
+            let SegmentEvent { time, sequence, start, size, events, .. } = *told;
             if self.trust == Trust::Damaged {
                 // A loss event has its values in its own bytes, which are correct.
                 let losses = self.held.iter().filter(|item| matches!(item, Item::Loss(_))).count();

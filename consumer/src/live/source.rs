@@ -21,11 +21,11 @@ const CURRENT: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct Source {
     file: File,
-    how: How,
+    how: ReadMethod,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum ReadMethod {
     /// recv(2) with `MSG_DONTWAIT`.
     Socket,
     /// preadv2(2) with `RWF_NOWAIT`.
@@ -48,9 +48,9 @@ impl Source {
         let file = File::from(fd);
         let kind = file.metadata()?.file_type();
         let how = match () {
-            () if kind.is_socket() => How::Socket,
-            () if kind.is_fifo() => How::NoWait,
-            () => How::Plain,
+            () if kind.is_socket() => ReadMethod::Socket,
+            () if kind.is_fifo() => ReadMethod::NoWait,
+            () => ReadMethod::Plain,
         };
         Ok(Self { file, how })
     }
@@ -59,13 +59,13 @@ impl Source {
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
         loop {
             let read = match self.how {
-                How::Socket => recv(&self.file, &mut *buffer, RecvFlags::DONTWAIT).map(|(_, n)| n),
-                How::NoWait => {
+                ReadMethod::Socket => recv(&self.file, &mut *buffer, RecvFlags::DONTWAIT).map(|(_, n)| n),
+                ReadMethod::NoWait => {
                     let mut slices = [IoSliceMut::new(buffer)];
                     preadv2(&self.file, &mut slices, CURRENT, ReadWriteFlags::NOWAIT)
                 }
-                How::Plain if !self.ready(Some(Duration::ZERO))? => return Ok(Got::Nothing),
-                How::Plain => match self.file.read(buffer) {
+                ReadMethod::Plain if !self.ready(Some(Duration::ZERO))? => return Ok(Got::Nothing),
+                ReadMethod::Plain => match self.file.read(buffer) {
                     Ok(n) => Ok(n),
                     Err(error) => Err(Errno::from_io_error(&error).ok_or(error)?),
                 },
@@ -77,12 +77,12 @@ impl Source {
                 Err(Errno::AGAIN) => Ok(Got::Nothing),
                 // Kernels before 6.4 do not support it for pipes.
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE)
-                    if self.how == How::NoWait =>
+                    if self.how == ReadMethod::NoWait =>
                 {
-                    self.how = How::Plain;
+                    self.how = ReadMethod::Plain;
                     continue;
                 }
-                Err(Errno::CONNRESET) if self.how == How::Socket => Ok(Got::End),
+                Err(Errno::CONNRESET) if self.how == ReadMethod::Socket => Ok(Got::End),
                 Err(error) => Err(error.into()),
             };
         }

@@ -4,7 +4,7 @@ use jfr_format::read::{Chunk, Frame};
 
 use super::feed::State;
 use super::item::Item;
-use super::plan::{Plan, Plans, Wanted};
+use super::plan::{ItemFilter, Plan, Plans};
 use super::{Options, events};
 use crate::decode::StashedEvent;
 
@@ -19,8 +19,12 @@ pub(crate) struct StoredEvents {
 impl StoredEvents {
     pub(crate) fn new() -> Self {
         // No sample has this name: samples are selected because they last.
-        let wanted =
-            Wanted { samples: vec![String::new()], no_others: true, lasting: true, ..Wanted::default() };
+        let wanted = ItemFilter {
+            samples: vec![String::new()],
+            no_others: true,
+            lasting: true,
+            ..ItemFilter::default()
+        };
         Self { state: State::new(wanted, Options::default().periods), plans: Plans::default(), chunks: 0 }
     }
 
@@ -43,7 +47,7 @@ impl StoredEvents {
         shortest: impl Fn(&str) -> u64,
     ) -> Option<Item> {
         let frame = Frame::from_payload(event.type_id, &event.payload, event.offset);
-        match self.plans.of(chunk, event.type_id, &self.state.wanted) {
+        match self.plans.get(chunk, event.type_id, &self.state.wanted) {
             Plan::Sample(plan) => {
                 self.state.shortest = shortest(&plan.event);
                 events::sample(&mut self.state, chunk, &frame, plan).ok()?

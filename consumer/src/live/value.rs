@@ -163,13 +163,13 @@ impl<'a> Owner<'a> {
     }
 
     fn text(&mut self, value: Read<'_>) -> Result<Value, Error> {
-        Ok(self.cache.constants.names.of(value)?.map_or(Value::Null, Value::Text))
+        Ok(self.cache.constants.names.text(value)?.map_or(Value::Null, Value::Text))
     }
 
     /// Converts a struct; classes and methods become their name.
     fn named(&mut self, record: &StructRef<'_>, depth: usize) -> Result<Value, Error> {
         if &*record.class().name == "java.lang.Class"
-            && let Some(name) = self.cache.constants.names.of_field(record, "name")?
+            && let Some(name) = self.cache.constants.names.field_text(record, "name")?
         {
             return Ok(Value::Text(name));
         }

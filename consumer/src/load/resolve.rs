@@ -43,7 +43,7 @@ impl Resolver {
         *self = Self {
             lines: self.lines,
             places: self.places,
-            constants: Constants::of(chunk),
+            constants: Constants::new(chunk),
             ..Self::default()
         };
     }
@@ -138,7 +138,7 @@ impl Resolver {
         (key, called): (u64, u64),
     ) -> Result<Option<Id<Stack>>> {
         let mut raw = std::mem::take(&mut self.raw);
-        let read = self.constants.stack_of_call(chunk, key, called, &mut raw);
+        let read = self.constants.call_stack(chunk, key, called, &mut raw);
         let frames: Result<Box<[Id<Frame>]>> = raw.iter().map(|raw| self.frame(chunk, model, *raw)).collect();
         self.raw = raw;
         let Some(truncated) = read? else { return Ok(None) };

@@ -47,7 +47,7 @@ impl Repeats {
         if self.slots.is_empty() {
             return false;
         }
-        let at = self.place_of(bytes.get());
+        let at = self.find_slot(bytes.get());
         let slot = &mut self.slots[at];
         slot.count += 1; // in a free slot: reset when the slot is used
         slot.bytes != 0
@@ -61,18 +61,18 @@ impl Repeats {
             let len = (self.slots.len() * 2).max(FIRST_SLOTS);
             let old = std::mem::replace(&mut self.slots, vec![Slot::default(); len]);
             for slot in old.into_iter().filter(|slot| slot.bytes != 0) {
-                let at = self.place_of(slot.bytes);
+                let at = self.find_slot(slot.bytes);
                 self.slots[at] = slot;
             }
         }
         self.entries.push((bytes, key));
-        let at = self.place_of(bytes);
+        let at = self.find_slot(bytes);
         self.slots[at] = Slot { bytes, count: 1 };
     }
 
     /// Returns the slot with these bytes, or the free slot for them.
     #[inline(always)]
-    fn place_of(&self, bytes: u64) -> usize {
+    fn find_slot(&self, bytes: u64) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = self.hash.hash_one(bytes) as usize & mask;
         while self.slots[at].bytes != bytes && self.slots[at].bytes != 0 {
@@ -84,7 +84,7 @@ impl Repeats {
     /// Returns all counts.
     pub(super) fn sums(&self) -> impl Iterator<Item = (RawKey, Weight)> + '_ {
         self.entries.iter().map(|&(bytes, key)| {
-            let count = self.slots[self.place_of(bytes)].count;
+            let count = self.slots[self.find_slot(bytes)].count;
             (key, Weight { count, value: 0 })
         })
     }
@@ -111,7 +111,7 @@ impl Sums {
         if self.entries.len() * 8 >= self.places.len() {
             self.grow();
         }
-        let at = self.place_of(&key);
+        let at = self.find_slot(&key);
         let index = self.places[at];
         match self.entries.get_mut(index as usize) {
             Some((_, sum)) => {
@@ -128,7 +128,7 @@ impl Sums {
     }
 
     #[inline]
-    fn place_of(&self, key: &RawKey) -> usize {
+    fn find_slot(&self, key: &RawKey) -> usize {
         let mask = self.places.len() - 1;
         let mixed = key.thread.rotate_left(32)
             ^ (key.kind.index() as u64) << 16
@@ -150,7 +150,7 @@ impl Sums {
         self.places.clear();
         self.places.resize(places, FREE);
         for index in 0..self.entries.len() {
-            let at = self.place_of(&self.entries[index].0);
+            let at = self.find_slot(&self.entries[index].0);
             self.places[at] = index as u32;
         }
     }

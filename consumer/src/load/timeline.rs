@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_have_times_weights_and_keys_of_all_chunks() {
+    fn samples_have_times_weights_and_keys() {
         let [a, b] = keys();
         let mut timeline = Timeline::new(1_000_000_000, 10);
         let number = timeline.event_type(&"a".into());

@@ -75,7 +75,7 @@ impl FrameKind {
 
     /// Returns the kind for a method that is native code, which is not Java even if the frame says so.
     #[must_use]
-    pub fn of_native(self) -> Self {
+    pub fn in_native_code(self) -> Self {
         match self {
             Self::Inlined => Self::NativeInlined,
             Self::Compiled => Self::Jit,

@@ -74,7 +74,7 @@ impl<T: Hash + Eq> Interner<T> {
         }
         let hash = self.hash.hash_one(&value);
         let known = |index: usize| self.hashes[index] == hash && self.values[index] == value;
-        let at = place_of(&self.places, hash, known);
+        let at = find_slot(&self.places, hash, known);
         let mut index = self.places[at];
         if index == FREE {
             index = self.values.len() as u32;
@@ -91,7 +91,7 @@ impl<T: Hash + Eq> Interner<T> {
         self.places.clear();
         self.places.resize(places, FREE);
         for (index, &hash) in self.hashes.iter().enumerate() {
-            let at = place_of(&self.places, hash, |_| false);
+            let at = find_slot(&self.places, hash, |_| false);
             self.places[at] = index as u32;
         }
     }
@@ -125,7 +125,7 @@ impl<T: Hash + Eq> Interner<T> {
 
 /// Returns the slot with this hash for which `known` is true, or the free slot for it.
 #[inline]
-fn place_of(places: &[u32], hash: u64, known: impl Fn(usize) -> bool) -> usize {
+fn find_slot(places: &[u32], hash: u64, known: impl Fn(usize) -> bool) -> usize {
     let mask = places.len() - 1;
     let mut at = hash as usize & mask;
     while places[at] != FREE && !known(places[at] as usize) {

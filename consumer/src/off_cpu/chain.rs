@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use jfr_format::pool::KeyHash;
 
 use super::interval::{Interval, Waker};
-use super::state::Known;
+use super::state::KnownStates;
 use crate::model::{Id, Thread};
 
 /// Maximum number of stored intervals, at 80 bytes each.
@@ -85,7 +85,7 @@ impl Sorted {
     /// Returns the wakers of an interval: the thread that ended it, then the waker of that thread's own
     /// last sleep if it slept during the first sleep, and so on. The chain ends at an unknown waker, an
     /// interrupt, or a thread that it already contains.
-    pub(super) fn follow(&self, of: &Interval, depth: usize, states: &Known) -> Vec<Waker> {
+    pub(super) fn follow(&self, of: &Interval, depth: usize, states: &KnownStates) -> Vec<Waker> {
         let mut links = vec![of.waker];
         let mut met = vec![of.thread];
         let mut woken = of.woken();
@@ -106,7 +106,7 @@ impl Sorted {
     }
 
     /// Returns the last interval before `time` in which a thread was blocked.
-    fn last_sleep(&self, thread: Id<Thread>, time: i64, states: &Known) -> Option<&Interval> {
+    fn last_sleep(&self, thread: Id<Thread>, time: i64, states: &KnownStates) -> Option<&Interval> {
         let range = self.first.get(thread.index()).zip(self.first.get(thread.index() + 1));
         let of_thread = range.and_then(|(&from, &to)| self.intervals.get(from..to)).unwrap_or_default();
         let before = of_thread.partition_point(|interval| interval.end() <= time);

@@ -7,7 +7,7 @@ use jfr_format::pool::KeyHash;
 
 use super::idle;
 use super::kind::Kind;
-use super::state::Known;
+use super::state::KnownStates;
 use crate::live::{self, Sample, Value};
 use crate::model::{Frame, Id, Model, Stack, Thread};
 
@@ -67,7 +67,7 @@ const MOST_STACKS: usize = 1 << 16;
 pub(super) struct Reader {
     /// Holds threads, frames and stacks only.
     pub(super) model: Model,
-    pub(super) states: Known,
+    pub(super) states: KnownStates,
     /// By address. The stored references keep an address from being reused.
     stacks: HashMap<usize, (Id<Stack>, Arc<live::Stack>), KeyHash>,
     /// By stack: whether it is idle, if already known.
@@ -129,11 +129,11 @@ impl Reader {
     /// Returns the kind of wait.
     pub(super) fn kind(&self, interval: &Interval) -> Kind {
         let stack = interval.stack.map(|stack| self.model.stacks.get(stack));
-        Kind::of(&self.model, stack, self.states.name(interval.state))
+        Kind::classify(&self.model, stack, self.states.name(interval.state))
     }
 
     /// Interns thread and stack of any sample.
-    pub(super) fn of_sample(
+    pub(super) fn intern_sample(
         &mut self,
         thread: &Arc<Thread>,
         stack: Option<&Arc<live::Stack>>,

@@ -138,7 +138,7 @@ fn is_sleep(model: &Model, stack: &Stack) -> bool {
 
 impl Kind {
     /// Classifies the wait of a thread in `state` at `stack`.
-    pub(super) fn of(model: &Model, stack: Option<&Stack>, state: &str) -> Self {
+    pub(super) fn classify(model: &Model, stack: Option<&Stack>, state: &str) -> Self {
         match (Self::by_call(model, stack, state), stack) {
             (Self::Events, Some(stack)) if is_lock(model, stack) => Self::Lock,
             (Self::Events, Some(stack)) if is_sleep(model, stack) => Self::Sleep,
@@ -207,7 +207,7 @@ mod tests {
                 })
             });
             let stack = Stack { frames: frames.collect(), truncated: false };
-            Kind::of(&model, Some(&stack), state)
+            Kind::classify(&model, Some(&stack), state)
         };
         // A wait for events with a time-out is a wait for events.
         let epoll = [
@@ -241,7 +241,7 @@ mod tests {
             let mut frames = vec![frame("do_epoll_wait", FrameKind::Kernel)];
             frames.extend(program.iter().map(|name| frame(name, FrameKind::Native)));
             let stack = Stack { frames: frames.into(), truncated: false };
-            (Kind::of(&model, Some(&stack), "S"), super::super::idle::is_stack(&model, &stack))
+            (Kind::classify(&model, Some(&stack), "S"), super::super::idle::is_stack(&model, &stack))
         };
         assert_eq!(kind(&["epoll_wait", "WaitLatch", "ProcSleep", "heap_update"]), (Kind::Lock, false));
         assert_eq!(kind(&["epoll_wait", "WaitLatch", "ConditionVariableSleep"]), (Kind::Lock, false));

@@ -21,9 +21,9 @@ mod within;
 
 use std::sync::Arc;
 
+use crate::decode::losses::SAMPLE_LOSS;
 use crate::latency::{Histogram, Summary};
 use crate::live::{self, Item, Loss, Sample};
-use crate::decode::losses::SAMPLE_LOSS;
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 use chain::{Chains, Path};
 use graph::Composer;
@@ -31,8 +31,8 @@ pub use interval::{EVENT, OPEN_EVENT};
 use interval::{Interval, Reader};
 use kind::Doing;
 pub use state::{States, StatesError};
-use within::{Due, Piece, Spanned, Sums, Within};
-pub use within::{OfSpans, Told};
+use within::{Due, PendingRecord, Spanned, Sums, Within};
+pub use within::{OfSpans, SpanCounts};
 
 /// The type of graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ pub const DEPTH: usize = 6;
 
 /// Totals of the input, also of parts that are not shown. Times are in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct InputTotals {
     /// Number of intervals in which a thread was off CPU.
     pub intervals: u64,
     /// Time of blocked threads.
@@ -210,7 +210,7 @@ pub struct OffCpu {
     paths: chain::Paths,
     /// Waits that had not ended, up to [`MOST_OPEN`].
     open: Vec<Interval>,
-    seen: Seen,
+    seen: InputTotals,
     durations: Histogram,
     range: Option<(i64, i64)>,
 }
@@ -237,7 +237,7 @@ impl OffCpu {
             chains: Chains::default(),
             paths: chain::Paths::default(),
             open: Vec::new(),
-            seen: Seen::default(),
+            seen: InputTotals::default(),
             durations: Histogram::default(),
             range: None,
         }
@@ -246,7 +246,7 @@ impl OffCpu {
     /// Processes an item.
     pub fn take(&mut self, item: &Item) {
         if let Some(spanned) = &mut self.spanned {
-            spanned.told(item);
+            spanned.take_item(item);
             if spanned.is_full() {
                 self.settle(Due::Excess);
             }
@@ -358,11 +358,11 @@ impl OffCpu {
     fn settle(&mut self, due: Due) {
         let Some(mut spanned) = self.spanned.take() else { return };
         spanned.settle(due, |part, within| match part.sample.of {
-            Piece::Off(interval, path) => {
+            PendingRecord::Off(interval, path) => {
                 let to = part.time.saturating_add(part.lasts);
                 self.add(&interval, path, (part.time, to), within);
             }
-            Piece::Ran(thread, stack) => self.tell_ran(thread, stack, part.weight, within),
+            PendingRecord::Ran(thread, stack) => self.add_run(thread, stack, part.weight, within),
         });
         self.spanned = Some(spanned);
     }
@@ -374,15 +374,15 @@ impl OffCpu {
         if !(from..=to).contains(&sample.time.epoch_nanos) {
             return;
         }
-        let (id, stack) = self.reader.of_sample(thread, sample.stack.as_ref());
+        let (id, stack) = self.reader.intern_sample(thread, sample.stack.as_ref());
         self.seen.running = self.seen.running.saturating_add(sample.weight.value);
         match &mut self.spanned {
             Some(spanned) => spanned.ran(sample, thread, (id, stack)),
-            None => self.tell_ran(id, stack, sample.weight, Within::Unasked),
+            None => self.add_run(id, stack, sample.weight, Within::Unasked),
         }
     }
 
-    fn tell_ran(
+    fn add_run(
         &mut self,
         thread: Id<Thread>,
         stack: Option<Id<Stack>>,
@@ -391,10 +391,10 @@ impl OffCpu {
     ) {
         let state = self.reader.states.intern(&"".into());
         let entry = Entry { thread, state, stack, path: Path::NONE, doing: Some(Doing::Running) };
-        self.tell(entry, within, weight.value, weight.samples);
+        self.add_weight(entry, within, weight.value, weight.samples);
     }
 
-    fn tell(&mut self, entry: Entry, within: Within, value: u64, count: u64) {
+    fn add_weight(&mut self, entry: Entry, within: Within, value: u64, count: u64) {
         if value == 0 && count == 0 {
             return;
         }
@@ -429,21 +429,21 @@ impl OffCpu {
         let (blocked_for, ready, woken) = split(if blocked { interval.woken() } else { start });
         let begins = u64::from(from == start);
         match self.options.graph {
-            Graph::RunQueue => self.tell(entry, within, ready, u64::from(woken)),
-            Graph::Wakeup => self.tell(Entry { stack: None, ..entry }, within, waited, begins),
+            Graph::RunQueue => self.add_weight(entry, within, ready, u64::from(woken)),
+            Graph::Wakeup => self.add_weight(Entry { stack: None, ..entry }, within, waited, begins),
             Graph::Time => {
                 if ready > 0 {
                     let entry = Entry { doing: Some(Doing::Runnable), ..entry };
-                    self.tell(entry, within, ready, u64::from(woken));
+                    self.add_weight(entry, within, ready, u64::from(woken));
                 }
                 if blocked {
                     let kind = self.reader.kind(interval);
                     let entry = Entry { doing: Some(Doing::Blocked(kind)), ..entry };
-                    self.tell(entry, within, blocked_for, begins);
+                    self.add_weight(entry, within, blocked_for, begins);
                 }
             }
             Graph::OffCpu | Graph::OffWake | Graph::Chain => {
-                self.tell(entry, within, to.abs_diff(from), begins);
+                self.add_weight(entry, within, to.abs_diff(from), begins);
             }
         }
     }
@@ -524,9 +524,9 @@ pub struct Drawn {
     /// The composed stacks, to be folded.
     pub model: Model,
     /// Totals.
-    pub seen: Seen,
+    pub seen: InputTotals,
     /// The recorded spans, if [`Options::spans`] is set.
-    pub spans: Option<Told>,
+    pub spans: Option<SpanCounts>,
     /// The durations in the graph, each interval once; `None` for [`Graph::Time`]. Durations outside the
     /// requested spans are included.
     pub latency: Option<Summary>,

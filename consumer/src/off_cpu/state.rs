@@ -24,7 +24,7 @@ impl States {
     pub const INVOLUNTARY: Self = Self(RUNNABLE);
 
     /// Parses the states of an event, e.g. `S`, `R+` or `D|K`: each letter is a state.
-    fn of_event(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let bits = text.chars().filter_map(bit).fold(0, |bits, bit| bits | bit);
         // The kernel prints a state without a letter as a number.
         Self(if bits == 0 { Self::BLOCKED.0 } else { bits })
@@ -88,16 +88,16 @@ impl FromStr for States {
 
 /// Names of states, and the parsed states.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownStates {
     names: Interner<Arc<str>>,
     states: Vec<States>,
 }
 
-impl Known {
+impl KnownStates {
     pub(super) fn intern(&mut self, name: &Arc<str>) -> Id<Arc<str>> {
         let id = self.names.intern(name.clone());
         if id.index() == self.states.len() {
-            self.states.push(States::of_event(name));
+            self.states.push(States::parse(name));
         }
         id
     }
@@ -133,9 +133,7 @@ mod tests {
         assert_eq!(of("SD"), of("S|D"));
         assert_eq!(of("0"), Ok(States::INVOLUNTARY));
         assert_eq!(of("R"), Ok(States::INVOLUNTARY));
-        assert!(
-            of("D").unwrap().meets(States::of_event("D")) && !of("D").unwrap().meets(States::of_event("I"))
-        );
+        assert!(of("D").unwrap().meets(States::parse("D")) && !of("D").unwrap().meets(States::parse("I")));
         assert_eq!(of("blocked"), Ok(States::BLOCKED));
         for wrong in ["", "Q", "S;D", "1024", "-1", ","] {
             assert!(of(wrong).unwrap_err().to_string().contains("S,D"), "{wrong}");
@@ -144,7 +142,7 @@ mod tests {
 
     #[test]
     fn event_states_are_parsed_from_letters() {
-        let known = |text: &str| States::of_event(text);
+        let known = |text: &str| States::parse(text);
         assert_eq!(known("R+"), States::INVOLUNTARY);
         assert_eq!(known("D|K"), "D".parse().unwrap());
         assert_eq!(known("0x1000"), States::BLOCKED);

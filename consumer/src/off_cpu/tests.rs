@@ -31,10 +31,10 @@ fn thread(name: &str) -> Arc<Thread> {
 
 /// An interval of a thread: start, duration, the part after the wake-up, state, stack; and the waker with
 /// its stack.
-struct Of<'a>(&'a str, i64, u64, u64, &'a str, &'a str, Option<(&'a str, &'a str)>);
+struct TestInterval<'a>(&'a str, i64, u64, u64, &'a str, &'a str, Option<(&'a str, &'a str)>);
 
-fn item(of: &Of<'_>) -> Item {
-    let &Of(name, start, nanos, run_queue, state, at, waker) = of;
+fn item(of: &TestInterval<'_>) -> Item {
+    let &TestInterval(name, start, nanos, run_queue, state, at, waker) = of;
     let mut fields: Vec<(Arc<str>, Value)> = vec![
         ("nanos".into(), Value::Integer(nanos as i64)),
         ("runQueue".into(), Value::Integer(run_queue as i64)),
@@ -67,7 +67,7 @@ fn item(of: &Of<'_>) -> Item {
     }))
 }
 
-fn graph(intervals: &[Of<'_>], options: Options) -> (Tree, Seen) {
+fn graph(intervals: &[TestInterval<'_>], options: Options) -> (Tree, InputTotals) {
     let mut off_cpu = OffCpu::new(options);
     intervals.iter().for_each(|of| off_cpu.take(&item(of)));
     let Drawn { model, seen, .. } = off_cpu.finish();
@@ -75,7 +75,7 @@ fn graph(intervals: &[Of<'_>], options: Options) -> (Tree, Seen) {
     (fold(&model, &options).unwrap(), seen)
 }
 
-fn lines(intervals: &[Of<'_>], options: Options) -> Vec<String> {
+fn lines(intervals: &[TestInterval<'_>], options: Options) -> Vec<String> {
     let (tree, _) = graph(intervals, options);
     let mut text = Vec::new();
     crate::folded::write(&tree, &mut text).unwrap();
@@ -83,8 +83,8 @@ fn lines(intervals: &[Of<'_>], options: Options) -> Vec<String> {
 }
 
 /// A timer wakes c3, which runs and wakes c2, which wakes c1.
-const CHAIN: &[Of<'static>] = &[
-    Of(
+const CHAIN: &[TestInterval<'static>] = &[
+    TestInterval(
         "c3",
         0,
         100,
@@ -93,9 +93,9 @@ const CHAIN: &[Of<'static>] = &[
         "main;sleep;ksleep;kschedule",
         Some(("irq", "main;spin;kwork;kret;asm_sysvec_timer;kwake")),
     ),
-    Of("c2", 10, 110, 4, "S", "main;wait;kfutex", Some(("c3", "main;post;kwake"))),
-    Of("c1", 20, 130, 3, "S", "main;get;kfutex", Some(("c2", "main;give;kwake"))),
-    Of("c1", 200, 9, 0, "R", "main;spin", None),
+    TestInterval("c2", 10, 110, 4, "S", "main;wait;kfutex", Some(("c3", "main;post;kwake"))),
+    TestInterval("c1", 20, 130, 3, "S", "main;get;kfutex", Some(("c2", "main;give;kwake"))),
+    TestInterval("c1", 200, 9, 0, "R", "main;spin", None),
 ];
 
 #[test]
@@ -146,11 +146,11 @@ fn folded_lines_match_bcc() {
 #[test]
 fn chains_stop_at_loops_and_ignore_old_sleeps() {
     let ping_pong = [
-        Of("a", 0, 100, 0, "S", "main;get", Some(("b", "main;put"))),
-        Of("b", 10, 50, 0, "S", "main;get", Some(("a", "main;put"))),
+        TestInterval("a", 0, 100, 0, "S", "main;get", Some(("b", "main;put"))),
+        TestInterval("b", 10, 50, 0, "S", "main;get", Some(("a", "main;put"))),
         // The last sleep of the waker had ended long before.
-        Of("old", 0, 5, 0, "S", "main;once", Some(("a", "main;put"))),
-        Of("c", 20, 80, 0, "S", "main;get", Some(("old", "main;put"))),
+        TestInterval("old", 0, 5, 0, "S", "main;once", Some(("a", "main;put"))),
+        TestInterval("c", 20, 80, 0, "S", "main;get", Some(("old", "main;put"))),
     ];
     let chains = lines(&ping_pong, Options::new(Graph::Chain));
     assert!(chains.contains(&"a;main;get;--;put;main;b;--;put;main;a 100".to_owned()), "{chains:?}");
@@ -158,7 +158,7 @@ fn chains_stop_at_loops_and_ignore_old_sleeps() {
 }
 
 /// Like [`item`], for a wait that had not ended.
-fn open_item(of: &Of<'_>) -> Item {
+fn open_item(of: &TestInterval<'_>) -> Item {
     let Item::Sample(mut sample) = item(of) else { unreachable!() };
     sample.event = OPEN_EVENT.into();
     Item::Sample(sample)
@@ -166,8 +166,8 @@ fn open_item(of: &Of<'_>) -> Item {
 
 #[test]
 fn open_waits_are_drawn_on_request_or_if_alone() {
-    let ended = Of("w", 0, 30, 0, "S", "main;read", None);
-    let open = Of("d", 10, 500, 0, "S", "main;lock", None);
+    let ended = TestInterval("w", 0, 30, 0, "S", "main;read", None);
+    let open = TestInterval("d", 10, 500, 0, "S", "main;lock", None);
     let drawn = |items: &[Item], options: Options| {
         let mut off_cpu = OffCpu::new(options);
         items.iter().for_each(|item| off_cpu.take(item));
@@ -188,15 +188,16 @@ fn open_waits_are_drawn_on_request_or_if_alone() {
 #[test]
 fn idle_waits_are_hidden_and_reported() {
     let pool = [
-        Of("w", 0, 1000, 0, "S", "main;epoll_wait@@GLIBC_2.3.2;kep_poll", None),
-        Of("w", 2000, 10, 0, "S", "main;lock;kfutex", None),
-        Of("k", 0, 500, 0, "I", "kworker", None),
+        TestInterval("w", 0, 1000, 0, "S", "main;epoll_wait@@GLIBC_2.3.2;kep_poll", None),
+        TestInterval("w", 2000, 10, 0, "S", "main;lock;kfutex", None),
+        TestInterval("k", 0, 500, 0, "I", "kworker", None),
     ];
     let (tree, seen) = graph(&pool, Options { hide_idle: true, ..Options::new(Graph::OffCpu) });
     assert_eq!((tree.total, seen.idle, seen.blocked), (10, 1500, 1510));
     let least = Options { least: 500, most: 999, ..Options::new(Graph::OffCpu) };
     assert_eq!(lines(&pool, least), ["k;kworker 500"]);
-    let both = [Of("p", 0, 30, 0, "S", "main;x", None), Of("p2", 0, 30, 0, "S", "main;x", None)];
+    let both =
+        [TestInterval("p", 0, 30, 0, "S", "main;x", None), TestInterval("p2", 0, 30, 0, "S", "main;x", None)];
     let shared = Options { per_thread: true, ..Options::new(Graph::OffCpu) };
     assert_eq!(graph(&both, shared.clone()).0.total, 60);
     let item_of = |id: i64| {
@@ -213,12 +214,14 @@ fn idle_waits_are_hidden_and_reported() {
 #[test]
 fn thread_time_is_split_into_running_and_waiting() {
     let waits = [
-        Of("w", 0, 100, 10, "S", "main;lock;kfutex", None),
-        Of("w", 200, 7, 0, "R", "main;spin", None),
-        Of("w", 300, 40, 0, "D", "main;read;kother", None),
-        Of("w", 400, 30, 0, "S", "main;epoll_wait@@GLIBC_2.3.2", None),
+        TestInterval("w", 0, 100, 10, "S", "main;lock;kfutex", None),
+        TestInterval("w", 200, 7, 0, "R", "main;spin", None),
+        TestInterval("w", 300, 40, 0, "D", "main;read;kother", None),
+        TestInterval("w", 400, 30, 0, "S", "main;epoll_wait@@GLIBC_2.3.2", None),
     ];
-    let Item::Sample(mut ran) = item(&Of("w", 110, 0, 0, "", "main;spin", None)) else { unreachable!() };
+    let Item::Sample(mut ran) = item(&TestInterval("w", 110, 0, 0, "", "main;spin", None)) else {
+        unreachable!()
+    };
     ran.event = "jdk.ExecutionSample".into();
     ran.kind = Kind::Cpu;
     ran.weight = live::Weight { samples: 2, value: 20, unit: Unit::Nanoseconds };

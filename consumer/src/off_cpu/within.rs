@@ -11,25 +11,25 @@ use jfr_format::pool::KeyHash;
 
 use super::chain::Path;
 use super::interval::Interval;
-use super::{Entry, Graph, Seen};
+use super::{Entry, Graph, InputTotals};
 use crate::live::{self, Item, Sample};
 use crate::model::{Id, Stack, Thread, Unit, Weight};
 use crate::spans::board::Board;
-use crate::spans::report::{By, Filter, NO_SPAN, group_of};
-use crate::spans::{Attributed, Counts, Limits, Profile, SpanKey, Taken};
+use crate::spans::report::{Filter, GroupBy, NO_SPAN, span_group};
+use crate::spans::{Attributed, Counts, JoinedSample, Limits, Profile, SpanKey};
 
 /// How to use spans.
 #[derive(Clone, Debug, Default)]
 pub struct OfSpans {
     /// Property to group stacks by; `None`: no groups.
-    pub by: Option<By>,
+    pub by: Option<GroupBy>,
     /// Includes only these spans and the spans in them.
     pub only: Filter,
 }
 
 /// The recorded spans.
 #[derive(Debug)]
-pub struct Told {
+pub struct SpanCounts {
     /// The spans, without samples.
     pub profile: Profile,
     /// Counts of joined and lost records.
@@ -50,7 +50,7 @@ const MOST_PENDING_OF_CHAINS: usize = 4 << 20;
 
 /// A record that waits for its span.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Piece {
+pub(super) enum PendingRecord {
     Off(Interval, Path),
     Ran(Id<Thread>, Option<Id<Stack>>),
 }
@@ -79,7 +79,7 @@ pub(super) enum Due {
 
 /// Spans, and the records that wait for them.
 #[derive(Debug)]
-pub(super) struct Spanned(Board<Piece>);
+pub(super) struct Spanned(Board<PendingRecord>);
 
 impl Spanned {
     pub(super) fn new(graph: Graph) -> Self {
@@ -89,7 +89,7 @@ impl Spanned {
         Self(Board::new(limits, None, None, [i64::MIN, i64::MAX]))
     }
 
-    pub(super) fn told(&mut self, item: &Item) {
+    pub(super) fn take_item(&mut self, item: &Item) {
         self.0.take(item);
     }
 
@@ -99,7 +99,7 @@ impl Spanned {
 
     pub(super) fn off(&mut self, thread: &Thread, interval: Interval, path: Path) {
         let number = self.0.joiner.number(thread);
-        let taken = Taken {
+        let taken = JoinedSample {
             time: interval.start,
             lasts: interval.end().saturating_sub(interval.start),
             kind: live::Kind::Other,
@@ -107,20 +107,20 @@ impl Spanned {
             own: None,
             exact: true,
             path: None,
-            of: Piece::Off(interval, path),
+            of: PendingRecord::Off(interval, path),
         };
         self.0.joiner.sample(number, taken);
     }
 
     pub(super) fn ran(&mut self, sample: &Sample, thread: &Thread, of: (Id<Thread>, Option<Id<Stack>>)) {
         let number = self.0.joiner.number(thread);
-        self.0.joiner.sample(number, Taken::new(sample, Piece::Ran(of.0, of.1)));
+        self.0.joiner.sample(number, JoinedSample::new(sample, PendingRecord::Ran(of.0, of.1)));
     }
 
-    pub(super) fn settle(&mut self, due: Due, mut out: impl FnMut(&Attributed<'_, Piece>, Within)) {
+    pub(super) fn settle(&mut self, due: Due, mut out: impl FnMut(&Attributed<'_, PendingRecord>, Within)) {
         self.0.undoubted();
         let Board { joiner, profile, .. } = &mut self.0;
-        let mut give = |part: Attributed<'_, Piece>| match part.context {
+        let mut give = |part: Attributed<'_, PendingRecord>| match part.context {
             None => out(&part, Within::Nothing),
             Some(context) => {
                 profile.met(context);
@@ -134,10 +134,10 @@ impl Spanned {
         }
     }
 
-    pub(super) fn finish(mut self) -> Told {
+    pub(super) fn finish(mut self) -> SpanCounts {
         self.0.nest();
         let Board { joiner, profile, activations, .. } = self.0;
-        Told { counts: joiner.counts(), profile, activations }
+        SpanCounts { counts: joiner.counts(), profile, activations }
     }
 }
 
@@ -160,9 +160,9 @@ impl Sums {
     /// Adds up the sums by group. The second list has the names of the groups.
     pub(super) fn grouped(
         self,
-        told: Option<&Told>,
+        told: Option<&SpanCounts>,
         of: Option<&OfSpans>,
-        seen: &mut Seen,
+        seen: &mut InputTotals,
     ) -> (Grouped, Vec<Arc<str>>) {
         let (Some(told), Some(of)) = (told, of) else {
             let all = self.0.into_iter().map(|((entry, _), weight)| (entry, Group::NONE, weight));
@@ -172,7 +172,7 @@ impl Sums {
         let mut known: HashMap<Within, Option<Group>, KeyHash> = HashMap::default();
         let mut sums: HashMap<(Entry, Group), Weight, KeyHash> = HashMap::default();
         for ((entry, within), weight) in self.0 {
-            let group = *known.entry(within).or_insert_with(|| groups.of(within));
+            let group = *known.entry(within).or_insert_with(|| groups.group(within));
             let Some(group) = group else {
                 seen.drawn = seen.drawn.saturating_sub(weight.value);
                 seen.elsewhere.add(weight);
@@ -212,13 +212,13 @@ struct Groups<'a> {
 
 impl Groups<'_> {
     /// Returns the group; `None` if it is excluded.
-    fn of(&mut self, within: Within) -> Option<Group> {
+    fn group(&mut self, within: Within) -> Option<Group> {
         let OfSpans { by, only } = self.of;
         let name: Arc<str> = match within {
             Within::Span(key) => match self.profile.entry(key) {
                 Some(entry) if !only.passes(self.profile, entry) => return None,
                 Some(entry) => match by {
-                    Some(by) => group_of(self.profile, entry, by),
+                    Some(by) => span_group(self.profile, entry, by),
                     None => return Some(Group::NONE),
                 },
                 None => LEFT_OUT.into(),

@@ -112,12 +112,7 @@ impl PageTimes<'_> {
     }
 
     /// Returns how long the samples of each event lasted; `None` for events without durations.
-    pub fn latencies(
-        &self,
-        model: &Model,
-        drawn: &[DrawnTypes],
-        filter: &Filter,
-    ) -> Vec<Option<Summary>> {
+    pub fn latencies(&self, model: &Model, drawn: &[DrawnTypes], filter: &Filter) -> Vec<Option<Summary>> {
         let events = events((model, &self.timeline), self.others.as_ref(), drawn);
         events.iter().map(|event| times::latency(event, filter)).collect()
     }

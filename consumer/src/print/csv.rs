@@ -295,11 +295,11 @@ fn seconds(clock: &Clock, value: i64, unit: Unit, out: &mut Vec<u8>) {
 fn named(of: &StructRef<'_>, stack_depth: usize, out: &mut Vec<u8>) -> bool {
     match &*of.class().name {
         "java.lang.Thread" => {
-            let name = |field| text_of(of, field).filter(|name| !name.is_empty());
+            let name = |field| field_text(of, field).filter(|name| !name.is_empty());
             let name = name("javaName").or_else(|| name("osName")).unwrap_or_default();
             out.extend_from_slice(name.as_bytes());
         }
-        "java.lang.Class" => dotted(text_of(of, "name"), out),
+        "java.lang.Class" => dotted(field_text(of, "name"), out),
         "jdk.types.Method" => method(of, out),
         "jdk.types.StackTrace" => {
             let start = out.len();
@@ -329,22 +329,22 @@ fn named(of: &StructRef<'_>, stack_depth: usize, out: &mut Vec<u8>) -> bool {
 }
 
 fn frame(of: &StructRef<'_>, out: &mut Vec<u8>) {
-    if let Some(of) = record_of(of, "method") {
+    if let Some(of) = field_record(of, "method") {
         method(&of, out);
     }
-    if let Some(line @ 1..) = number_of(of, "lineNumber") {
+    if let Some(line @ 1..) = field_number(of, "lineNumber") {
         out.push(b':');
         number::signed(line, out);
     }
 }
 
 fn method(of: &StructRef<'_>, out: &mut Vec<u8>) {
-    let class = record_of(of, "type").and_then(|class| text_of(&class, "name")).unwrap_or_default();
+    let class = field_record(of, "type").and_then(|class| field_text(&class, "name")).unwrap_or_default();
     if !class.is_empty() {
         dotted(Some(class), out);
         out.push(b'.');
     }
-    out.extend_from_slice(text_of(of, "name").unwrap_or_default().as_bytes());
+    out.extend_from_slice(field_text(of, "name").unwrap_or_default().as_bytes());
 }
 
 fn dotted(name: Option<String>, out: &mut Vec<u8>) {
@@ -352,14 +352,14 @@ fn dotted(name: Option<String>, out: &mut Vec<u8>) {
 }
 
 /// Returns the text of a struct's field; follows references.
-fn text_of(of: &StructRef<'_>, field: &str) -> Option<String> {
+fn field_text(of: &StructRef<'_>, field: &str) -> Option<String> {
     of.field(field).ok()??.text().ok()?.map(|text| text.into_owned())
 }
 
-fn record_of<'a>(of: &StructRef<'a>, field: &str) -> Option<StructRef<'a>> {
+fn field_record<'a>(of: &StructRef<'a>, field: &str) -> Option<StructRef<'a>> {
     of.field(field).ok()??.record().ok()?
 }
 
-fn number_of(of: &StructRef<'_>, field: &str) -> Option<i64> {
+fn field_number(of: &StructRef<'_>, field: &str) -> Option<i64> {
     of.field(field).ok()??.as_i64()
 }

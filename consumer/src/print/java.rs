@@ -8,7 +8,7 @@ struct Shortest {
 
 impl Shortest {
     /// Parses `1.25e-3`; `None` if the number is not finite.
-    fn of(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let (digits, exponent) = text.trim_start_matches('-').split_once('e')?;
         let digits = digits.bytes().filter(u8::is_ascii_digit).collect();
         Some(Self { digits, exponent: exponent.parse().ok()? })
@@ -18,7 +18,7 @@ impl Shortest {
 /// Appends a number with `places` digits after the point, like Java's `%.2f`: rounded half up from the
 /// digits that `%s` would show.
 pub(super) fn fixed(value: f64, places: usize, out: &mut Vec<u8>) {
-    let Some(Shortest { mut digits, exponent }) = Shortest::of(&format!("{value:e}")) else {
+    let Some(Shortest { mut digits, exponent }) = Shortest::parse(&format!("{value:e}")) else {
         return out.extend_from_slice(if value < 0.0 { b"-Infinity" } else { b"Infinity" });
     };
     if value.is_sign_negative() {

@@ -15,15 +15,15 @@ pub(super) struct Seconds {
 }
 
 impl Seconds {
-    pub(super) fn of_nanos(nanos: i64) -> Self {
+    pub(super) fn from_nanos(nanos: i64) -> Self {
         Self { whole: nanos.div_euclid(SECOND), nanos: nanos.rem_euclid(SECOND) as u32 }
     }
 
-    pub(super) fn of_millis(millis: i64) -> Self {
+    pub(super) fn from_millis(millis: i64) -> Self {
         Self { whole: millis.div_euclid(1000), nanos: millis.rem_euclid(1000) as u32 * 1_000_000 }
     }
 
-    fn of_micros(micros: i64) -> Self {
+    fn from_micros(micros: i64) -> Self {
         Self { whole: micros.div_euclid(1_000_000), nanos: micros.rem_euclid(1_000_000) as u32 * 1000 }
     }
 }
@@ -40,7 +40,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// Returns the unit for the value of a `Timespan` or `Timestamp` annotation.
-    pub(super) fn of(name: Option<&str>) -> Self {
+    pub(super) fn from_annotation(name: Option<&str>) -> Self {
         match name {
             Some("NANOSECONDS" | "NANOSECONDS_SINCE_EPOCH") => Self::Nanos,
             Some("MICROSECONDS") => Self::Micros,
@@ -94,7 +94,7 @@ impl Clock {
         match unit {
             Unit::Ticks => {
                 let since = self.nanos(value.wrapping_sub(self.start_ticks));
-                Seconds::of_nanos(self.start_nanos.saturating_add(since))
+                Seconds::from_nanos(self.start_nanos.saturating_add(since))
             }
             unit => self.span(value, unit),
         }
@@ -102,10 +102,10 @@ impl Clock {
 
     pub(super) fn span(&self, value: i64, unit: Unit) -> Seconds {
         match unit {
-            Unit::Ticks => Seconds::of_nanos(self.nanos(value)),
-            Unit::Nanos => Seconds::of_nanos(value),
-            Unit::Micros => Seconds::of_micros(value),
-            Unit::Millis => Seconds::of_millis(value),
+            Unit::Ticks => Seconds::from_nanos(self.nanos(value)),
+            Unit::Nanos => Seconds::from_nanos(value),
+            Unit::Micros => Seconds::from_micros(value),
+            Unit::Millis => Seconds::from_millis(value),
             Unit::Seconds => Seconds { whole: value, nanos: 0 },
         }
     }

@@ -30,7 +30,7 @@ const SCATTERED: u64 = 32;
 
 /// Events that are held until their chunk ends.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldEvents {
     order: Order,
     picks: Picks,
     range: Range,
@@ -57,7 +57,7 @@ struct Segment {
     last: Key,
 }
 
-impl Held {
+impl HeldEvents {
     /// Creates a buffer for this `order`.
     pub(super) fn new(order: Order) -> Self {
         Self {
@@ -258,7 +258,7 @@ impl Picks {
             return;
         }
         self.of = types.clone();
-        let pick = |class: &Class| selection.chooses(class).then(|| Times::of(class));
+        let pick = |class: &Class| selection.chooses(class).then(|| Times::from_class(class));
         self.picks = types.classes().iter().map(pick).collect();
     }
 
@@ -284,7 +284,7 @@ impl Picks {
 }
 
 impl Times {
-    fn of(class: &Class) -> Self {
+    fn from_class(class: &Class) -> Self {
         let is = |at: usize, name: &str| {
             class.fields.get(at).is_some_and(|f| &*f.name == name && !f.pooled && !f.array)
         };
@@ -326,7 +326,7 @@ mod tests {
             for (room, order) in
                 [(1 << 30, Order::EndTime), (1 << 14, Order::EndTime), (1 << 14, Order::AsFound)]
             {
-                let mut held = Held { usual_room: room, ..Held::new(order) };
+                let mut held = HeldEvents { usual_room: room, ..HeldEvents::new(order) };
                 let mut input = Input::open(&path).unwrap();
                 let (mut want, mut windows, mut bytes) = (Vec::new(), 0, 0);
                 while let Some(item) = input.next().unwrap() {

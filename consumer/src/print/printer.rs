@@ -5,7 +5,7 @@ use std::io::Write;
 use jfr_format::event::EventRef;
 use jfr_format::read::{Chunk, Decoder, Filter, Item};
 
-use super::order::Held;
+use super::order::HeldEvents;
 use super::selection::Range;
 use super::{Format, Order, PrintOptions, threads};
 use crate::error::Error;
@@ -50,7 +50,7 @@ pub trait EventWriter: Send {
 pub struct Printer {
     options: PrintOptions,
     writers: Vec<Box<dyn EventWriter>>,
-    held: Held,
+    held: HeldEvents,
     range: Option<Range>,
     out: Vec<u8>,
     headed: bool,
@@ -70,7 +70,7 @@ impl Printer {
     /// Creates a printer.
     pub fn new(format: Format, options: PrintOptions) -> Self {
         let writers = vec![super::writer(format, &options)];
-        let held = Held::new(options.order);
+        let held = HeldEvents::new(options.order);
         Self { options, writers, held, range: None, out: Vec::new(), headed: false, any: false }
     }
 

@@ -9,7 +9,7 @@ use jfr_format::read::{Chunk, Class, Field};
 
 use super::budget::Budget;
 use super::moment::Clock;
-use super::things::{self, is_set, number_of, record_of, text_of};
+use super::things::{self, field_number, field_record, field_text, is_set};
 use super::units::{Units, decimal};
 use super::{EventWriter, MAX_DEPTH, PrintOptions};
 
@@ -26,7 +26,7 @@ pub(super) struct TextPrinter {
     clock: Option<Clock>,
     /// Plans by class of the chunk.
     plans: Vec<Option<Plan>>,
-    kept: Kept,
+    kept: TextCache,
     /// Array length of an old object, from the event's own field.
     elements: Option<i64>,
     /// Budget of the event.
@@ -43,14 +43,14 @@ type Plan = Arc<[Shown]>;
 struct Shown {
     /// `name = `
     label: Box<str>,
-    place: Place,
+    place: FieldPosition,
     kind: Kind,
     units: Units,
 }
 
 /// The position of a field in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FieldPosition {
     InOrder,
     /// Omitted if it is zero.
     Duration,
@@ -74,7 +74,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(class: Option<&Class>) -> Self {
+    fn from_class(class: Option<&Class>) -> Self {
         match class.map_or("", |class| &*class.name) {
             "java.lang.Thread" => Self::Thread,
             "java.lang.Class" => Self::Class,
@@ -88,7 +88,7 @@ impl Kind {
     }
 
     /// Returns true if the text is the same in every place and is used often.
-    fn is_kept(self, depth: usize) -> bool {
+    fn is_cached(self, depth: usize) -> bool {
         match self {
             Self::Thread | Self::Class | Self::ClassLoader | Self::Method => true,
             Self::Stack => depth == 1,
@@ -99,14 +99,14 @@ impl Kind {
 
 /// Cached texts of one chunk's constants.
 #[derive(Debug, Default)]
-struct Kept {
+struct TextCache {
     text: Vec<u8>,
     at: HashMap<(u64, u64), Range<usize>>,
     /// Methods as they appear in frames; empty if hidden.
     frames: HashMap<(u64, u64), Range<usize>>,
 }
 
-impl Kept {
+impl TextCache {
     fn clear(&mut self) {
         self.text.clear();
         self.at.clear();
@@ -153,7 +153,7 @@ impl EventWriter for TextPrinter {
         out.extend_from_slice(b" {\n");
         let plan = self.plan(&event.fields());
         if plan.iter().any(|shown| shown.kind == Kind::OldObject) {
-            self.elements = number_of(&event.fields(), "arrayElements");
+            self.elements = field_number(&event.fields(), "arrayElements");
         }
         let (mut thread, mut stack) = (None, None);
         let mut fields = plan.iter();
@@ -161,10 +161,10 @@ impl EventWriter for TextPrinter {
             let Some(shown) = fields.next() else { return };
             let value = field.value();
             match shown.place {
-                Place::Thread => thread = Some((shown, value)),
-                Place::Stack => stack = Some((shown, value)),
-                Place::Duration if shown.units.is_no_time(value) => {}
-                Place::Duration | Place::InOrder => self.field(shown, value, 1, out),
+                FieldPosition::Thread => thread = Some((shown, value)),
+                FieldPosition::Stack => stack = Some((shown, value)),
+                FieldPosition::Duration if shown.units.is_no_time(value) => {}
+                FieldPosition::Duration | FieldPosition::InOrder => self.field(shown, value, 1, out),
             }
         });
         for (shown, value) in thread.into_iter().chain(stack) {
@@ -193,7 +193,7 @@ impl TextPrinter {
             exact,
             clock: None,
             plans: Vec::new(),
-            kept: Kept::default(),
+            kept: TextCache::default(),
             elements: None,
             budget: Budget::default(),
             path: Vec::new(),
@@ -208,17 +208,17 @@ impl TextPrinter {
         let types = &of.chunk().types;
         let event = of.class().is_event();
         let shown = |field: &Field| {
-            let kind = Kind::of(field.class.and_then(|index| types.class(index)));
+            let kind = Kind::from_class(field.class.and_then(|index| types.class(index)));
             Shown {
                 label: format!("{} = ", field.name).into(),
                 place: match &*field.name {
-                    "duration" if event => Place::Duration,
-                    "eventThread" if event => Place::Thread,
-                    "stackTrace" if event => Place::Stack,
-                    _ => Place::InOrder,
+                    "duration" if event => FieldPosition::Duration,
+                    "eventThread" if event => FieldPosition::Thread,
+                    "stackTrace" if event => FieldPosition::Stack,
+                    _ => FieldPosition::InOrder,
                 },
                 kind,
-                units: Units::of(field),
+                units: Units::from_field(field),
             }
         };
         let plan: Plan = of.class().fields.iter().map(shown).collect();
@@ -248,7 +248,7 @@ impl TextPrinter {
     fn reference(&mut self, shown: &Shown, reference: Reference<'_>, depth: usize, out: &mut Vec<u8>) {
         let Some(class) = reference.class() else { return none(out) };
         let here = (class.id, reference.key());
-        let kept = shown.kind.is_kept(depth);
+        let kept = shown.kind.is_cached(depth);
         if kept && let Some(text) = self.kept.at.get(&here) {
             return out.extend_from_slice(&self.kept.text[text.clone()]);
         }
@@ -367,16 +367,16 @@ impl TextPrinter {
     /// Writes nothing if the method is hidden.
     fn frame(&mut self, of: &StructRef<'_>, out: &mut Vec<u8>) {
         let start = out.len();
-        self.method_of(of, out);
+        self.frame_method(of, out);
         if out.len() > start
-            && let Some(line @ 0..) = number_of(of, "lineNumber")
+            && let Some(line @ 0..) = field_number(of, "lineNumber")
         {
             out.extend_from_slice(b" line: ");
             decimal(line.into(), out);
         }
     }
 
-    fn method_of(&mut self, frame: &StructRef<'_>, out: &mut Vec<u8>) {
+    fn frame_method(&mut self, frame: &StructRef<'_>, out: &mut Vec<u8>) {
         let value = frame.field("method").ok().flatten();
         let key = match &value {
             Some(Value::Reference(to)) => to.class().map(|class| (class.id, to.key())),
@@ -401,31 +401,31 @@ impl TextPrinter {
         out.extend_from_slice(b" [\n");
         indent(depth + 1, out);
         things::object(of, self.elements, out);
-        let mut referrer = record_of(of, "referrer");
+        let mut referrer = field_record(of, "referrer");
         while let Some(by) = referrer {
             if !self.budget.spend(out.len()) {
                 break;
             }
-            if number_of(&by, "skip").is_some_and(|skipped| skipped > 0) {
+            if field_number(&by, "skip").is_some_and(|skipped| skipped > 0) {
                 indent(depth + 1, out);
                 out.extend_from_slice(b"...\n");
             }
             indent(depth + 1, out);
-            let array = record_of(&by, "array");
-            if let Some(field) = record_of(&by, "field") {
-                out.extend_from_slice(text_of(&field, "name").unwrap_or_default().as_bytes());
-            } else if let Some(index) = array.and_then(|array| number_of(&array, "index")) {
+            let array = field_record(&by, "array");
+            if let Some(field) = field_record(&by, "field") {
+                out.extend_from_slice(field_text(&field, "name").unwrap_or_default().as_bytes());
+            } else if let Some(index) = array.and_then(|array| field_number(&array, "index")) {
                 out.push(b'[');
                 decimal(index.into(), out);
                 out.push(b']');
             }
             out.extend_from_slice(b" : ");
-            let object = record_of(&by, "object");
+            let object = field_record(&by, "object");
             match &object {
-                Some(object) => things::object(object, array.and_then(|a| number_of(&a, "size")), out),
+                Some(object) => things::object(object, array.and_then(|a| field_number(&a, "size")), out),
                 None => out.push(b'\n'),
             }
-            referrer = object.and_then(|object| record_of(&object, "referrer"));
+            referrer = object.and_then(|object| field_record(&object, "referrer"));
         }
         indent(depth, out);
         out.push(b']');

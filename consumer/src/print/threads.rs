@@ -10,7 +10,7 @@ use jfr_format::read::Chunk;
 
 use super::STACK;
 use super::printer::{BLOCK, EventWriter};
-use super::window::{Place, Window};
+use super::window::{EventPosition, Window};
 use crate::error::Error;
 use crate::warnings::Warnings;
 
@@ -25,7 +25,7 @@ pub(super) fn worth_it(events: usize) -> bool {
 }
 
 /// A piece of output; `last` is true at the end of a turn.
-struct Piece {
+struct OutputPiece {
     bytes: Vec<u8>,
     warnings: Vec<Warning>,
     last: bool,
@@ -57,7 +57,7 @@ pub(super) fn print(
 
 /// Writes the pieces of one turn. Returning early ends the threads, because the channel closes.
 fn take(
-    (pieces, spare): &(Receiver<Piece>, Sender<Vec<u8>>),
+    (pieces, spare): &(Receiver<OutputPiece>, Sender<Vec<u8>>),
     warnings: &mut Warnings,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
@@ -79,7 +79,7 @@ struct Lane<'p> {
     writer: &'p mut dyn EventWriter,
     chunk: &'p Chunk,
     window: &'p Window,
-    sender: SyncSender<Piece>,
+    sender: SyncSender<OutputPiece>,
     spares: Receiver<Vec<u8>>,
 }
 
@@ -94,7 +94,7 @@ impl Lane<'_> {
     }
 
     /// Prints one turn; returns false if the receiver is gone.
-    fn turn(&mut self, places: &[Place], mut any: bool) -> bool {
+    fn turn(&mut self, places: &[EventPosition], mut any: bool) -> bool {
         let mut bytes = self.spares.try_recv().unwrap_or_default();
         bytes.clear();
         let mut warnings = Vec::new();
@@ -109,12 +109,12 @@ impl Lane<'_> {
                 let spare = self.spares.try_recv().unwrap_or_default();
                 let full = std::mem::replace(&mut bytes, spare);
                 bytes.clear();
-                let piece = Piece { bytes: full, warnings: std::mem::take(&mut warnings), last: false };
+                let piece = OutputPiece { bytes: full, warnings: std::mem::take(&mut warnings), last: false };
                 if self.sender.send(piece).is_err() {
                     return false;
                 }
             }
         }
-        self.sender.send(Piece { bytes, warnings, last: true }).is_ok()
+        self.sender.send(OutputPiece { bytes, warnings, last: true }).is_ok()
     }
 }

@@ -35,9 +35,9 @@ pub(super) struct Units {
 }
 
 impl Units {
-    pub fn of(field: &Field) -> Self {
+    pub fn from_field(field: &Field) -> Self {
         let has = |name: &str| field.annotation(name).is_some();
-        let unit = |name: &str| field.annotation(name).map(|a| Unit::of(a.value()));
+        let unit = |name: &str| field.annotation(name).map(|a| Unit::from_annotation(a.value()));
         let meaning = if let Some(unit) = unit("jdk.jfr.Timestamp") {
             Meaning::Stamp(unit)
         } else if let Some(unit) = unit("jdk.jfr.Timespan") {
@@ -376,10 +376,10 @@ mod tests {
         let check = |time: Seconds, zone, exact, want: &str| {
             assert_eq!(shown(|out| moment(time, zone, exact, out)), want);
         };
-        check(Seconds::of_nanos(0), 0, ROUGH, "00:00:00.000 (1970-01-01)");
-        check(Seconds::of_nanos(-1_000_000), 0, ROUGH, "23:59:59.999 (1969-12-31)");
-        check(Seconds::of_millis(i64::MAX), 0, ROUGH, "07:12:55.807 (+292278994-08-17)");
-        let time = Seconds::of_nanos(1_795_211_062_020_153_111);
+        check(Seconds::from_nanos(0), 0, ROUGH, "00:00:00.000 (1970-01-01)");
+        check(Seconds::from_nanos(-1_000_000), 0, ROUGH, "23:59:59.999 (1969-12-31)");
+        check(Seconds::from_millis(i64::MAX), 0, ROUGH, "07:12:55.807 (+292278994-08-17)");
+        let time = Seconds::from_nanos(1_795_211_062_020_153_111);
         check(time, 0, EXACT, "21:44:22.020153111 (2026-11-20)");
         check(time, 19_800, ROUGH, "03:14:22.020 (2026-11-21)");
     }

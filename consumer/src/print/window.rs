@@ -14,7 +14,7 @@ pub(super) struct Key {
 
 /// The position of an event's copy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct EventPosition {
     key: Key,
     at: u32,
     len: u32,
@@ -25,7 +25,7 @@ pub(super) struct Place {
 pub(super) struct Window {
     /// For each event, the id of its type and the bytes of its fields.
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<EventPosition>,
 }
 
 const TYPE_ID: usize = size_of::<u64>();
@@ -40,15 +40,15 @@ impl Window {
         let (at, len) = (self.bytes.len() as u32, (TYPE_ID + payload.len()) as u32);
         self.bytes.extend_from_slice(&type_id.to_le_bytes());
         self.bytes.extend_from_slice(payload);
-        self.places.push(Place { key, at, len });
+        self.places.push(EventPosition { key, at, len });
     }
 
     /// Returns the memory that the events use, in bytes.
     pub(super) fn size(&self) -> usize {
-        self.bytes.len() + self.places.len() * size_of::<Place>()
+        self.bytes.len() + self.places.len() * size_of::<EventPosition>()
     }
 
-    pub(super) fn places(&self) -> &[Place] {
+    pub(super) fn places(&self) -> &[EventPosition] {
         &self.places
     }
 
@@ -69,7 +69,7 @@ impl Window {
         self.sort();
         let mut sum = 0;
         let keep = self.places.iter().position(|place| {
-            sum += size_of::<Place>() + place.len as usize;
+            sum += size_of::<EventPosition>() + place.len as usize;
             sum > size
         });
         let keep = keep?.max(1);
@@ -87,13 +87,13 @@ impl Window {
     }
 
     /// Returns the event at a position.
-    pub(super) fn event<'a>(&'a self, chunk: &'a Chunk, place: &Place) -> Option<EventRef<'a>> {
+    pub(super) fn event<'a>(&'a self, chunk: &'a Chunk, place: &EventPosition) -> Option<EventRef<'a>> {
         let (type_id, payload) = self.bytes.get(place.span())?.split_first_chunk()?;
         chunk.event(u64::from_le_bytes(*type_id), payload, place.key.offset)
     }
 }
 
-impl Place {
+impl EventPosition {
     fn span(&self) -> Range<usize> {
         let at = self.at as usize;
         at..at + self.len as usize
@@ -112,7 +112,7 @@ mod tests {
             let key = Key { end: (n * 389 % 1000).cast_signed(), offset: n };
             window.push(key, 7, &vec![key.end as u8; n as usize % 50]);
         }
-        let bytes = 100 * (size_of::<Place>() + TYPE_ID + 25);
+        let bytes = 100 * (size_of::<EventPosition>() + TYPE_ID + 25);
         let first = window.keep_first(bytes).unwrap();
         assert!(window.size() <= bytes);
         let count = first.end as usize;

@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn recurring_frame_is_drawn_as_new_box() {
-        let mut tracks = Tracks::of_tree(&folded::read("a;b 1\na;c 1\n".as_bytes()).unwrap(), "t");
+        let mut tracks = Tracks::from_tree(&folded::read("a;b 1\na;c 1\n".as_bytes()).unwrap(), "t");
         let sample = |stack: u32, time: i64| Moment { time, stack, weight: 2, otherwise: 0 };
         tracks.tracks[0].samples = vec![sample(0, 0), sample(0, 1), sample(1, 2), sample(0, 3)];
         let mut out = Vec::new();

@@ -21,7 +21,7 @@ const DEEP: u32 = 127;
 
 /// Encodes trees with the same boxes. `names` is the number of names; `name` returns the rank of a
 /// label's name.
-pub(super) fn of(measures: &[&Tree], names: usize, name: impl Fn(usize) -> usize) -> Vec<u8> {
+pub(super) fn encode(measures: &[&Tree], names: usize, name: impl Fn(usize) -> usize) -> Vec<u8> {
     let Some(first) = measures.first() else { return Vec::new() };
     let mut often = vec![0u32; names];
     first.nodes.iter().for_each(|node| often[name(node.label.index())] += 1);
@@ -82,10 +82,10 @@ mod tests {
         let name = |label: usize| names.iter().position(|&name| *name == *tree.labels[label].text).unwrap();
         // Bit lengths of counts; levels 0, 0, 0, 2, 2; name numbers; own weights.
         let expected = [1, 1, 1, 1, 1, 0, 0, 1, 5, 5, 3, 0, 2, 1, 4, 0xc8, 1, 3, 1];
-        assert_eq!(of(&[&tree], names.len(), name), expected);
+        assert_eq!(encode(&[&tree], names.len(), name), expected);
         let mut twice = tree.clone();
         twice.nodes.iter_mut().for_each(|node| node.own *= 2);
-        assert_eq!(of(&[&tree, &twice], names.len(), name)[19..], [0x90, 3, 6, 2]);
+        assert_eq!(encode(&[&tree, &twice], names.len(), name)[19..], [0x90, 3, 6, 2]);
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         let high = vec!["f"; 400].join(";");
         let tree = crate::folded::read(format!("{high} 1\nf;g 2").as_bytes()).unwrap();
         let name = |label: usize| usize::from(&*tree.labels[label].text == "g");
-        let columns = of(&[&tree], 2, name);
+        let columns = encode(&[&tree], 2, name);
         let boxes = tree.nodes.len();
         assert_eq!(boxes, 401);
         assert_eq!(columns[2 + 400], 255);

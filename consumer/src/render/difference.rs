@@ -53,7 +53,7 @@ pub fn folded(difference: &Difference, out: &mut impl Write) -> Result<(), Error
         path.truncate(a.depth as usize);
         path.push(&names[a.label.index()]);
         if b.own > 0 || a.own > 0 {
-            let Change { before, .. } = difference.of_box_alone(at);
+            let Change { before, .. } = difference.own_box_change(at);
             let before = decimals(before / part, of_unit.max(2));
             write!(out, "{} {before} ", path.join(";")).map_err(Error::Write)?;
             amount::write_decimal(a.own, of_unit, out).map_err(Error::Write)?;
@@ -87,7 +87,7 @@ pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl 
             let title = layout.region_title(difference, options.ratio.as_ref());
             return Paint { fill: Some(REGION), title: Some(title) };
         };
-        let (change, alone) = (difference.of_box(of), difference.of_box_alone(of));
+        let (change, alone) = (difference.box_change(of), difference.own_box_change(of));
         let name = &difference.after.label(&difference.after.nodes[of]).text;
         // In the region, boxes of both profiles are shown only as parents of the others.
         let shared = layout.region.is_some_and(|region| at > region) && {
@@ -190,7 +190,8 @@ impl Layout {
 
     /// Returns the largest significant change of a box.
     fn most(&self, difference: &Difference, own: bool) -> f64 {
-        let change = |&of: &usize| if own { difference.of_box_alone(of) } else { difference.of_box(of) };
+        let change =
+            |&of: &usize| if own { difference.own_box_change(of) } else { difference.box_change(of) };
         let changes = self.source.iter().flatten().map(change).filter(|change| !change.noise);
         changes.map(|change| change.delta().abs()).fold(0.0, f64::max)
     }

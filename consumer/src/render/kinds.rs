@@ -21,7 +21,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    fn of(name: &str, kind: FrameKind) -> Self {
+    fn classify(name: &str, kind: FrameKind) -> Self {
         match kind {
             FrameKind::Kernel => Self::Kernel,
             FrameKind::Interpreted => Self::Interpreted,
@@ -36,7 +36,7 @@ impl Group {
 
     /// The entry in the legend; `None` if the kind is not known.
     pub fn in_legend(name: &str, kind: FrameKind) -> Option<Self> {
-        (kind != FrameKind::Unknown).then(|| Self::of(name, kind))
+        (kind != FrameKind::Unknown).then(|| Self::classify(name, kind))
     }
 
     /// The text in the legend.
@@ -88,7 +88,7 @@ pub(super) fn color(name: &str, kind: FrameKind) -> [u8; 3] {
     match name {
         "-" | "-_[w]" => [200; 3],
         "--" | "--_[w]" => [140; 3],
-        _ => Group::of(name, kind).color(name),
+        _ => Group::classify(name, kind).color(name),
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!([color("-", FrameKind::Native), color("--_[w]", FrameKind::Native)], [[200; 3], [140; 3]]);
         assert_eq!(color("a", FrameKind::Kernel), color("a", FrameKind::Kernel));
         assert_ne!(color("a", FrameKind::Kernel), color("b", FrameKind::Kernel));
-        assert_eq!(Group::of("a::b", FrameKind::Unknown), Group::CppOrRust);
-        assert_eq!(Group::of("a::b", FrameKind::Kernel), Group::Kernel);
+        assert_eq!(Group::classify("a::b", FrameKind::Unknown), Group::CppOrRust);
+        assert_eq!(Group::classify("a::b", FrameKind::Kernel), Group::Kernel);
     }
 }

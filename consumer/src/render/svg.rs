@@ -54,7 +54,7 @@ struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    fn of(paint: &'a dyn Fn(Option<usize>) -> Paint) -> Self {
+    fn new(paint: &'a dyn Fn(Option<usize>) -> Paint) -> Self {
         Self { paint, groups: BTreeSet::new() }
     }
 }
@@ -79,15 +79,15 @@ pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<
         Colors::Chain => {
             let colors = chain::colors(tree);
             let paint = |at: Option<usize>| Paint { fill: at.map(|at| colors[at]), title: None };
-            draw(&bars, &texts, options, picture, Some(&Look::of(&paint)), out)
+            draw(&bars, &texts, options, picture, Some(&Look::new(&paint)), out)
         }
         Colors::Origin => {
             let application = options.java.application(tree);
             let paint = |at: Option<usize>| {
-                let fill = at.map(|at| of_origin(tree.label(&tree.nodes[at]), &application));
+                let fill = at.map(|at| origin_colour(tree.label(&tree.nodes[at]), &application));
                 Paint { fill, title: None }
             };
-            draw(&bars, &texts, options, picture, Some(&Look::of(&paint)), out)
+            draw(&bars, &texts, options, picture, Some(&Look::new(&paint)), out)
         }
         Colors::Auto if options.by_kind() => {
             let kind = |label: &Label| options.java.kind(label);
@@ -107,7 +107,7 @@ pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<
 }
 
 /// Returns the colour of a box by its origin.
-fn of_origin(label: &Label, application: &[String]) -> [u8; 3] {
+fn origin_colour(label: &Label, application: &[String]) -> [u8; 3] {
     let tone =
         |least: u8, range: u16| (u16::from(least) + range * u16::from(chain::hue(&label.text)) / 255) as u8;
     match origin(label, application) {
@@ -128,7 +128,7 @@ pub(super) fn bars(
     out: &mut impl Write,
 ) -> Result<(), Error> {
     let picture = options.inferno(unit, options.picture.subtitle.clone(), false);
-    draw(bars, texts, options, picture, Some(&Look::of(paint)), out)
+    draw(bars, texts, options, picture, Some(&Look::new(paint)), out)
 }
 
 /// A stack of a chart: indexes of its texts, root first, and its weight.
@@ -215,7 +215,7 @@ fn prepare(
     let narrowest = narrowest(bars, total, options);
     // A little less than the narrowest box, so that rounding does not remove it.
     picture.min_width = (narrowest as f64 - 0.5).max(0.0) / total as f64 * 100.0;
-    let told = told(bars, narrowest, total);
+    let told = left_out_text(bars, narrowest, total);
     let hides = told.is_some();
     picture.subtitle = match (picture.subtitle.take(), told) {
         (Some(subtitle), Some(told)) => Some(format!("{subtitle} · {told}")),
@@ -360,7 +360,7 @@ fn narrowest(bars: &[Bar], total: u64, options: &SvgOptions) -> u64 {
 }
 
 /// Describes what is left out.
-fn told(bars: &[Bar], narrowest: u64, total: u64) -> Option<String> {
+fn left_out_text(bars: &[Bar], narrowest: u64, total: u64) -> Option<String> {
     let hidden = || bars.iter().filter(|bar| bar.total < narrowest && bar.total > 0);
     let boxes = hidden().count();
     let own = hidden().fold(0u64, |sum, bar| sum.saturating_add(bar.own));

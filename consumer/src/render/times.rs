@@ -34,7 +34,7 @@ const LONGEST: u64 = 20 * 365 * 86_400 * 1_000_000_000;
 
 /// The weight of samples that a measure of the page uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum WeightMeasure {
     /// The weight by the measure that the samples were collected by.
     Weight,
     /// The weight by the other measure.
@@ -90,7 +90,7 @@ impl Times {
         if let Some(cpu) = cpu.filter(|at| known.get(*at) == Some(&true)) {
             told["cpu"] = json!(cpu);
         }
-        if let Some(events) = lasted.tell(&mut columns) {
+        if let Some(events) = lasted.encode(&mut columns) {
             told["events"] = events;
         }
         Some(Self { told, columns, known })
@@ -105,9 +105,9 @@ impl Times {
 /// Appends the samples of an event to `columns` and returns their description; null if they do not add up
 /// to the first tree.
 fn encode(lanes: &[Lane], measures: &[&Tree], columns: &mut Vec<u8>) -> Value {
-    let sums = [By::Weight, By::Otherwise]
+    let sums = [WeightMeasure::Weight, WeightMeasure::Otherwise]
         .map(|by| (by, sums(lanes, measures.first().map_or(0, |tree| tree.nodes.len()), by)));
-    let known: Vec<Option<(By, u64)>> = measures
+    let known: Vec<Option<(WeightMeasure, u64)>> = measures
         .iter()
         .map(|tree| sums.iter().find_map(|(by, sums)| Some((*by, factor(sums, tree)?))))
         .collect();
@@ -148,10 +148,10 @@ fn encode(lanes: &[Lane], measures: &[&Tree], columns: &mut Vec<u8>) -> Value {
 }
 
 impl Lane {
-    fn weights(&self, by: By) -> &Weights {
+    fn weights(&self, by: WeightMeasure) -> &Weights {
         &self.weights[match by {
-            By::Weight => 0,
-            By::Otherwise => 1,
+            WeightMeasure::Weight => 0,
+            WeightMeasure::Otherwise => 1,
         }]
     }
 }
@@ -211,7 +211,7 @@ fn place(
 }
 
 /// Adds up the samples by box.
-fn sums(lanes: &[Lane], boxes: usize, by: By) -> Vec<u64> {
+fn sums(lanes: &[Lane], boxes: usize, by: WeightMeasure) -> Vec<u64> {
     let mut own = vec![0u64; boxes];
     for lane in lanes {
         let weights = lane.weights(by);
@@ -256,7 +256,7 @@ mod tests {
         let samples = samples.iter().map(|&(tick, stack)| tick * SLOT + stack).collect();
         let lane = Lane { samples, weights: [Weights::Same(1), Weights::Same(10)] };
         Moments {
-            tracks: Tracks::of_tree(tree, "t"),
+            tracks: Tracks::from_tree(tree, "t"),
             events: vec![vec![lane]],
             cpu: None,
             tick: FINE,

@@ -1,7 +1,7 @@
 //! Analyzes the tables by area.
 
 use super::{Before, Measures, NANOS, Tables, measure, number, shown, sum};
-use crate::view::{Table, how_to_record};
+use crate::view::{Table, recording_instructions};
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ impl Severity {
     }
 
     /// `high` from the first limit, `medium` from the second.
-    fn of(value: f64, high: f64, medium: f64) -> Self {
+    fn from_limits(value: f64, high: f64, medium: f64) -> Self {
         match value {
             _ if value >= high => Self::High,
             _ if value >= medium => Self::Medium,
@@ -160,7 +160,7 @@ impl Finding {
     fn unknown(area: Area, event: &str) -> Self {
         let text = format!("The recording has no events {event}.");
         Self {
-            advice: format!("To record them: {}", how_to_record(event)),
+            advice: format!("To record them: {}", recording_instructions(event)),
             ..Self::new(area, Severity::Unknown, text, "")
         }
     }
@@ -242,7 +242,7 @@ fn cpu(tables: Tables<'_>) -> Finding {
     let samples = sum(table, "Samples");
     let few = if samples < FEW_SAMPLES { " There are few samples: the shares are rough." } else { "" };
     let text = format!("Most CPU time was used in {}.{few}", leaders(table, "Method", "Percent", 3));
-    Finding::new(Area::Cpu, Severity::of(share, 0.5, 0.25), text, view)
+    Finding::new(Area::Cpu, Severity::from_limits(share, 0.5, 0.25), text, view)
         .advice("Look at the flame graph for its callers.")
         .rule("Method Profiling")
 }
@@ -257,7 +257,7 @@ fn load(tables: Tables<'_>) -> Option<Finding> {
         measure(jvm, "%"),
         measure(others, "%")
     );
-    let severity = Severity::of(jvm, 0.9, 0.7).min(Severity::of(others, 0.5, 0.25));
+    let severity = Severity::from_limits(jvm, 0.9, 0.7).min(Severity::from_limits(others, 0.5, 0.25));
     Some(
         Finding::new(Area::Cpu, severity, text, "cpu-load")
             .advice("A busy machine makes every latency longer. Look for the other processes, or give the JVM more processors.")
@@ -279,7 +279,7 @@ fn allocation(tables: Tables<'_>, measures: &Measures) -> Finding {
         );
         return Finding::new(
             Area::Allocation,
-            Severity::of(rate, 2.0 * GIB, GIB / 2.0),
+            Severity::from_limits(rate, 2.0 * GIB, GIB / 2.0),
             text,
             "native-allocation",
         );
@@ -291,9 +291,14 @@ fn allocation(tables: Tables<'_>, measures: &Measures) -> Finding {
         by("allocation-by-class", "Class").unwrap_or_default(),
         by("allocation-by-application", "Method").unwrap_or_default()
     );
-    Finding::new(Area::Allocation, Severity::of(rate, 2.0 * GIB, GIB / 2.0), text, "allocation-by-class")
-        .advice("Allocate less where most is allocated: the collector runs less often.")
-        .rule("Allocated Classes")
+    Finding::new(
+        Area::Allocation,
+        Severity::from_limits(rate, 2.0 * GIB, GIB / 2.0),
+        text,
+        "allocation-by-class",
+    )
+    .advice("Allocate less where most is allocated: the collector runs less often.")
+    .rule("Allocated Classes")
 }
 
 fn locks(tables: Tables<'_>, measures: &Measures) -> Finding {
@@ -311,7 +316,7 @@ fn locks(tables: Tables<'_>, measures: &Measures) -> Finding {
         shown(table, 0, "Longest").unwrap_or_default(),
         leaders(table, name, "Total", 3)
     );
-    Finding::new(Area::Locks, Severity::of(rate, 0.5, 0.05), text, view)
+    Finding::new(Area::Locks, Severity::from_limits(rate, 0.5, 0.05), text, view)
         .advice("Look at the stacks of the waits, and at who held the lock.")
         .rule("Java Blocking")
 }
@@ -326,7 +331,7 @@ fn collector(tables: Tables<'_>, measures: &Measures) -> Finding {
         measure(share, "%"),
         measure(longest, "s"),
     );
-    let severity = Severity::of(share, 0.1, 0.05).min(Severity::of(longest, 1.0, 0.2));
+    let severity = Severity::from_limits(share, 0.1, 0.05).min(Severity::from_limits(longest, 1.0, 0.2));
     Finding::new(Area::Collector, severity, text, "gc-causes")
         .advice("Allocate less, give the heap more room, or choose a collector with shorter pauses (ZGC, Shenandoah).")
         .rule("GC Pauses")
@@ -386,7 +391,7 @@ fn exceptions(tables: Tables<'_>, measures: &Measures) -> Finding {
     let by_type = tables.get("exception-by-type").map(|table| leaders(table, "Class", "Count", 3));
     let most = by_type.map_or_else(String::new, |most| format!(", recorded: {most}"));
     let text = format!("{rate:.1} exceptions were thrown per second{most}.");
-    Finding::new(Area::Exceptions, Severity::of(rate, 5_000.0, 500.0), text, "exception-by-type")
+    Finding::new(Area::Exceptions, Severity::from_limits(rate, 5_000.0, 500.0), text, "exception-by-type")
         .advice("Exceptions that control the flow of a program cost time: each walks its stack.")
         .rule("Thrown Exceptions")
 }
@@ -404,7 +409,7 @@ fn io(tables: Tables<'_>) -> Finding {
         shown(table, 0, "Duration").unwrap_or_default(),
         crate::amount::amount(sum(table, "Duration") as u64, "ns"),
     );
-    Finding::new(Area::Io, Severity::of(longest, 1.0, 0.1), text, "slowest-io")
+    Finding::new(Area::Io, Severity::from_limits(longest, 1.0, 0.1), text, "slowest-io")
         .advice("Look at the paths and hosts, and at the stacks (flightline flame -e io --total).")
         .rule("File Read Peak Duration, Socket Read Peak Duration")
 }

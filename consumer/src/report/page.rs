@@ -98,7 +98,7 @@ fn section(report: &Report<'_>, pictures: &[Picture], area: Area) -> String {
             escape(&picture.title)
         ));
     }
-    tables.iter().for_each(|table| html.push_str(&table_of(table)));
+    tables.iter().for_each(|table| html.push_str(&write_table(table)));
     if let Some(before) = changes {
         let mut rows = String::new();
         for [name, then, now] in report.compared() {
@@ -126,7 +126,7 @@ fn section(report: &Report<'_>, pictures: &[Picture], area: Area) -> String {
     html
 }
 
-fn table_of(table: &Table) -> String {
+fn write_table(table: &Table) -> String {
     let mut html = format!(
         "<h3 id=\"{}\">{}</h3>\n<div class=\"wide\"><table>",
         escape(&table.name),

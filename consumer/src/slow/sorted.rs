@@ -102,7 +102,7 @@ impl Longest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Direction, What};
+    use super::super::{CallObject, Direction};
     use super::*;
 
     fn call(start: i64, nanos: u64) -> Call {
@@ -110,7 +110,7 @@ mod tests {
             start,
             nanos,
             thread: None,
-            what: What::File,
+            what: CallObject::File,
             direction: Direction::Read,
             bytes: None,
             name: "".into(),

@@ -10,7 +10,7 @@ use super::join::{Joiner, Limits};
 use super::listen::Listener;
 use super::moments::Keeper;
 use super::profile::Profile;
-use super::told::{Scope, Span, Told};
+use super::span_events::{Scope, Span, SpanRecord};
 use crate::live::Item;
 use crate::model::Thread;
 
@@ -58,13 +58,13 @@ impl<P> Board<P> {
     /// Processes the span records of an item; of a sample, only the span information in it.
     pub(crate) fn take(&mut self, item: &Item) {
         if let Some(told) = self.listener.take(item) {
-            self.told(told);
+            self.add_record(told);
         }
     }
 
     /// Processes intervals that are known not to be duplicates. Must precede settling samples.
     pub(crate) fn undoubted(&mut self) {
-        self.listener.undoubted().into_iter().for_each(|told| self.told(told));
+        self.listener.undoubted().into_iter().for_each(|told| self.add_record(told));
     }
 
     /// Nests the intervals, at the end of the input.
@@ -72,16 +72,16 @@ impl<P> Board<P> {
         self.profile.nest(std::mem::take(&mut self.intervals));
     }
 
-    fn told(&mut self, told: Told) {
+    fn add_record(&mut self, told: SpanRecord) {
         let mut lies = |start: i64, end: i64| {
             self.told = (self.told.0.min(start), self.told.1.max(end));
         };
         match told {
-            Told::Context(thread, time, context) => {
+            SpanRecord::Context(thread, time, context) => {
                 let number = self.joiner.number(&thread);
                 self.joiner.context(number, time, context);
             }
-            Told::Scope(thread, scope) => {
+            SpanRecord::Scope(thread, scope) => {
                 lies(scope.start, scope.end);
                 self.activations += 1;
                 if let Some(keeper) = &mut self.profile.keeper {
@@ -90,21 +90,21 @@ impl<P> Board<P> {
                 let number = self.joiner.number(&thread);
                 self.joiner.scope(number, scope);
             }
-            Told::Span(thread, span) => {
+            SpanRecord::Span(thread, span) => {
                 lies(span.start, span.end);
                 if self.wants(&span) {
                     self.joiner.span(&span);
-                    self.profile.told(span, thread);
+                    self.profile.add_span(span, thread);
                 }
             }
-            Told::Interval(thread, span) => {
+            SpanRecord::Interval(thread, span) => {
                 lies(span.start, span.end);
                 self.activations += 1;
                 let number = self.joiner.number(&thread);
                 self.interval(number, span, thread);
             }
-            Told::Endpoint(root, name) => self.profile.told_endpoint(root, name),
-            Told::Watermark(time) => self.joiner.watermark(time),
+            SpanRecord::Endpoint(root, name) => self.profile.add_endpoint(root, name),
+            SpanRecord::Watermark(time) => self.joiner.watermark(time),
         }
     }
 
@@ -118,7 +118,7 @@ impl<P> Board<P> {
             if self.intervals.len() < MOST_INTERVALS {
                 self.intervals.push((number, span.start, Reverse(span.end), span.key));
             }
-            self.profile.told(span, Some(thread));
+            self.profile.add_span(span, Some(thread));
         }
     }
 

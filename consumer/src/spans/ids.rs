@@ -9,7 +9,7 @@ pub struct TraceId(pub u128);
 
 impl TraceId {
     /// Joins the two halves in which JFR stores it, because JFR's integers have at most 64 bits.
-    pub fn of_halves(high: i64, low: i64) -> Self {
+    pub fn from_halves(high: i64, low: i64) -> Self {
         Self(u128::from(high.cast_unsigned()) << 64 | u128::from(low.cast_unsigned()))
     }
 
@@ -51,7 +51,7 @@ pub enum SpanKey {
 
 impl SpanKey {
     /// Returns the key of a span id; `None` for 0.
-    pub fn of(id: u64) -> Option<Self> {
+    pub fn from_id(id: u64) -> Option<Self> {
         (id != 0).then_some(Self::Id(id))
     }
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn trace_and_span_ids_round_trip() {
-        let id = TraceId::of_halves(-2, 1);
+        let id = TraceId::from_halves(-2, 1);
         assert_eq!(id.to_string(), "fffffffffffffffe0000000000000001");
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_eq!("00000000000000ff".parse(), Ok(TraceId(255)));

@@ -2,7 +2,7 @@
 
 use crate::live::Item;
 
-use super::told::{self, Told, UNNUMBERED};
+use super::span_events::{self, SpanRecord, UNNUMBERED};
 
 /// Intervals that wait until it is known whether they are duplicates.
 const MOST_DOUBTFUL: usize = 1 << 16;
@@ -14,7 +14,7 @@ pub struct Listener {
     ticks_per_second: i64,
     ours: bool,
     /// Intervals that were read before the producer was known.
-    doubtful: Vec<Told>,
+    doubtful: Vec<SpanRecord>,
 }
 
 impl Default for Listener {
@@ -36,20 +36,20 @@ impl Listener {
     }
 
     /// Returns the span record of an item; of a sample, only the span information in it.
-    pub fn take(&mut self, item: &Item) -> Option<Told> {
+    pub fn take(&mut self, item: &Item) -> Option<SpanRecord> {
         let told = match item {
             Item::ChunkStart(start) => {
                 self.ticks_per_second = start.ticks_per_second;
                 None
             }
-            Item::Sample(sample) => told::of_sample(sample),
-            Item::Other(event) => told::of_event(event, |ticks| self.nanos(ticks)),
+            Item::Sample(sample) => span_events::from_sample(sample),
+            Item::Other(event) => span_events::from_event(event, |ticks| self.nanos(ticks)),
             _ => None,
         }?;
         match &told {
-            Told::Context(..) | Told::Span(..) | Told::Scope(..) => self.ours = true,
+            SpanRecord::Context(..) | SpanRecord::Span(..) | SpanRecord::Scope(..) => self.ours = true,
             // An async-profiler span.
-            Told::Interval(_, span) if span.key == UNNUMBERED && span.labels.is_empty() => {
+            SpanRecord::Interval(_, span) if span.key == UNNUMBERED && span.labels.is_empty() => {
                 if !self.ours && self.doubtful.len() < MOST_DOUBTFUL {
                     self.doubtful.push(told);
                     return None;
@@ -68,7 +68,7 @@ impl Listener {
 
     /// Returns the intervals that are known not to be duplicates. To be called at the end of each chunk
     /// or segment.
-    pub fn undoubted(&mut self) -> Vec<Told> {
+    pub fn undoubted(&mut self) -> Vec<SpanRecord> {
         let doubtful = std::mem::take(&mut self.doubtful);
         if self.ours { Vec::new() } else { doubtful }
     }

@@ -15,8 +15,8 @@ pub mod moments;
 pub mod profile;
 pub mod reader;
 pub mod report;
+pub mod span_events;
 mod timeline;
-pub mod told;
 pub mod trace;
 
 #[cfg(test)]
@@ -24,8 +24,8 @@ mod tests;
 
 pub use ids::{SpanKey, TraceId};
 pub use infer::{Inference, Inferred, Parent};
-pub use join::{Attributed, Counts, Joiner, Limits, Path, Taken};
+pub use join::{Attributed, Counts, JoinedSample, Joiner, Limits, Path};
 pub use listen::Listener;
 pub use profile::{Entry, Profile, Spent};
-pub use reader::{ClockMismatch, Found, Lost, Options, Spans};
-pub use told::{Labels, Scope, Span, SpanContext, Told, labels_of};
+pub use reader::{ClockMismatch, Lost, Options, SpanReport, Spans};
+pub use span_events::{Labels, Scope, Span, SpanContext, SpanRecord, parse_labels};

@@ -7,14 +7,14 @@ use jfr_format::pool::KeyHash;
 
 use super::ids::{SpanKey, TraceId};
 use super::join::{Attributed, Numbers};
-use super::profile::{Entry, Profile, Seen, Spent};
-use super::told::Scope;
+use super::profile::{Entry, Profile, SampleHandles, Spent};
+use super::span_events::Scope;
 use crate::live::Kind;
 use crate::model::{Id, Stack, Thread};
 
 /// The activity of a thread in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Activity {
     /// Running: a CPU sample.
     Cpu,
     /// Running or runnable: a wall-clock sample.
@@ -43,7 +43,7 @@ pub struct Moment {
     /// The span.
     pub span: SpanKey,
     /// The activity.
-    pub what: What,
+    pub what: Activity,
     /// Number of samples that it represents.
     pub count: u64,
     /// Time in ns or memory in bytes, depending on `what`.
@@ -90,7 +90,7 @@ impl Keeper {
     }
 
     /// Adds a sample that was assigned to a span.
-    pub(super) fn sample(&mut self, of: &Entry, part: &Attributed<'_, Seen>, spent: &Spent) {
+    pub(super) fn sample(&mut self, of: &Entry, part: &Attributed<'_, SampleHandles>, spent: &Spent) {
         if of.trace.is_some() && of.trace != self.trace {
             return;
         }
@@ -99,13 +99,13 @@ impl Keeper {
             return;
         }
         let (what, value) = match part.sample.kind {
-            Kind::Cpu => (What::Cpu, spent.cpu),
-            Kind::Wall if spent.off_cpu > 0 => (What::Waiting, spent.wall),
-            Kind::Wall => (What::Running, spent.wall),
-            Kind::Allocation => (What::Allocation, spent.allocated),
-            Kind::Lock => (What::Lock, spent.lock),
-            Kind::Io => (What::Io, spent.io),
-            _ => (What::Other, 0),
+            Kind::Cpu => (Activity::Cpu, spent.cpu),
+            Kind::Wall if spent.off_cpu > 0 => (Activity::Waiting, spent.wall),
+            Kind::Wall => (Activity::Running, spent.wall),
+            Kind::Allocation => (Activity::Allocation, spent.allocated),
+            Kind::Lock => (Activity::Lock, spent.lock),
+            Kind::Io => (Activity::Io, spent.io),
+            _ => (Activity::Other, 0),
         };
         let moment = Moment {
             time: part.time,
@@ -152,10 +152,10 @@ impl Keeper {
         let mut scopes: Vec<(usize, Scope)> = Vec::with_capacity(of_trace.len());
         for (thread, scope) in of_trace {
             (first, last) = (first.min(scope.start), last.max(scope.end));
-            put(&mut scopes, lanes.of(&thread), scope);
+            put(&mut scopes, lanes.lane(&thread), scope);
         }
         for (thread, moment) in self.samples {
-            let lane = *by_thread.entry(thread).or_insert_with(|| lanes.of_model(profile, thread));
+            let lane = *by_thread.entry(thread).or_insert_with(|| lanes.model_lane(profile, thread));
             samples.push(Moment { lane, ..moment });
         }
         let mut others = Vec::new();
@@ -201,20 +201,20 @@ struct Lanes {
 }
 
 impl Lanes {
-    fn of(&mut self, thread: &Arc<Thread>) -> usize {
+    fn lane(&mut self, thread: &Arc<Thread>) -> usize {
         let Self { numbers, lanes, threads } = self;
-        *lanes.entry(numbers.of(thread)).or_insert_with(|| {
+        *lanes.entry(numbers.number(thread)).or_insert_with(|| {
             threads.push(thread.clone());
             threads.len() - 1
         })
     }
 
-    fn of_model(&mut self, profile: &Profile, thread: Id<Thread>) -> usize {
+    fn model_lane(&mut self, profile: &Profile, thread: Id<Thread>) -> usize {
         let thread = Arc::new(profile.model.threads.get(thread).clone());
-        self.of(&thread)
+        self.lane(&thread)
     }
 
     fn known(&mut self, thread: &Thread) -> Option<usize> {
-        self.lanes.get(&self.numbers.of(thread)).copied()
+        self.lanes.get(&self.numbers.number(thread)).copied()
     }
 }

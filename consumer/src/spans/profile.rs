@@ -7,10 +7,10 @@ use jfr_format::pool::KeyHash;
 
 use super::board::Interval;
 use super::ids::{SpanKey, TraceId};
-use super::join::{Attributed, Taken, nanos};
+use super::join::{Attributed, JoinedSample, nanos};
 use super::moments::Keeper;
 use super::report::ancestors;
-use super::told::{Labels, Span, SpanContext};
+use super::span_events::{Labels, Span, SpanContext};
 use crate::live::{self, Kind};
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 
@@ -66,7 +66,12 @@ impl Spent {
         }
     }
 
-    fn of(sample: &Taken<Seen>, weight: live::Weight, period: Option<u64>, running: bool) -> Self {
+    fn new(
+        sample: &JoinedSample<SampleHandles>,
+        weight: live::Weight,
+        period: Option<u64>,
+        running: bool,
+    ) -> Self {
         let mut spent = Self { samples: weight.samples, ..Self::default() };
         let time = nanos(weight, period);
         match sample.kind {
@@ -131,7 +136,7 @@ impl Entry {
         }
     }
 
-    fn took(&mut self, part: &Attributed<'_, Seen>, context: &SpanContext, spent: &Spent) {
+    fn took(&mut self, part: &Attributed<'_, SampleHandles>, context: &SpanContext, spent: &Spent) {
         let time = part.sample.time;
         self.spent.add(spent);
         self.sampled.0 = self.sampled.0.min(time);
@@ -163,7 +168,7 @@ impl Entry {
 
 /// The model's handles of a sample.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct SampleHandles {
     pub(super) event: Id<EventKind>,
     pub(super) thread: Id<Thread>,
     pub(super) stack: Option<Id<Stack>>,
@@ -229,16 +234,16 @@ impl Profile {
         told.cloned().or_else(root).or_else(outermost)
     }
 
-    pub(super) fn told_endpoint(&mut self, root: SpanKey, name: Arc<str>) {
+    pub(super) fn add_endpoint(&mut self, root: SpanKey, name: Arc<str>) {
         if self.endpoints.len() < MOST_SPANS {
             self.endpoints.insert(root, name);
         }
     }
 
-    pub(super) fn told(&mut self, span: Span, thread: Option<Arc<Thread>>) {
+    pub(super) fn add_span(&mut self, span: Span, thread: Option<Arc<Thread>>) {
         let Span { key, name, trace, parent, local_root, start, end, flags, labels, open, .. } = span;
         let context = SpanContext { span: key, local_root, trace, flags, labels };
-        let Some(entry) = self.entry_of(&context) else { return };
+        let Some(entry) = self.context_entry(&context) else { return };
         entry.name = Some(name);
         entry.parent = parent;
         // A span can be reported in parts, for example by a contextual event for each thread.
@@ -274,11 +279,11 @@ impl Profile {
     /// Adds an entry for a span that may not be reported otherwise. Dropped spans are not added again.
     pub(crate) fn met(&mut self, context: &SpanContext) {
         if self.spans_left_out == 0 || self.entries.contains_key(&context.span) {
-            self.entry_of(context);
+            self.context_entry(context);
         }
     }
 
-    fn entry_of(&mut self, context: &SpanContext) -> Option<&mut Entry> {
+    fn context_entry(&mut self, context: &SpanContext) -> Option<&mut Entry> {
         if self.entries.len() >= MOST_SPANS && !self.entries.contains_key(&context.span) {
             self.make_room();
         }
@@ -316,19 +321,19 @@ impl Profile {
     }
 
     /// Adds a sample that was assigned to its span.
-    pub(super) fn take(&mut self, part: &Attributed<'_, Seen>) {
+    pub(super) fn take(&mut self, part: &Attributed<'_, SampleHandles>) {
         let Attributed { sample, weight, context, .. } = *part;
         let event = &self.model.kinds.get(sample.of.event).name;
         let period = self.periods.get(event).copied();
         // Neither runnable nor running.
         let waits = |name: &str| !["STATE_RUNNABLE", "STATE_DEFAULT", "RUNNABLE", ""].contains(&name);
         let running = sample.of.state.is_none_or(|state| !waits(self.model.states.get(state)));
-        let spent = Spent::of(sample, weight, period, running);
+        let spent = Spent::new(sample, weight, period, running);
         match context {
             None => self.outside.add(&spent),
             Some(context) => {
                 let mut keeper = self.keeper.take();
-                match self.entry_of(context) {
+                match self.context_entry(context) {
                     Some(entry) => {
                         entry.took(part, context, &spent);
                         if let Some(keeper) = &mut keeper {
@@ -340,7 +345,7 @@ impl Profile {
                 self.keeper = keeper;
             }
         }
-        let Seen { event, thread, stack, state, class } = sample.of;
+        let SampleHandles { event, thread, stack, state, class } = sample.of;
         let key = (
             context.map(|context| context.span),
             SampleKey { kind: event, thread: Some(thread), stack, state, class, title: None },
@@ -396,7 +401,7 @@ impl Profile {
 
     /// Returns true for a CPU sample, false for a wall-clock sample; `None` for others.
     pub(super) fn is_cpu(&self, key: &SampleKey) -> Option<bool> {
-        match Kind::of(&self.model.kinds.get(key.kind).name) {
+        match Kind::from_event(&self.model.kinds.get(key.kind).name) {
             Kind::Cpu => Some(true),
             Kind::Wall => Some(false),
             _ => None,

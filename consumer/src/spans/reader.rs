@@ -9,9 +9,9 @@ use regex::Regex;
 use super::board::Board;
 use super::ids::TraceId;
 use super::infer::{Inference, Inferred};
-use super::join::{Counts, Limits, Path, Taken};
+use super::join::{Counts, JoinedSample, Limits, Path};
 use super::moments::Moments;
-use super::profile::{Profile, Seen};
+use super::profile::{Profile, SampleHandles};
 use crate::live::{self, Item, Kind, Loss, Sample, Time, Value};
 use crate::model::{EventKind, Frame, Id, Stack, Unit};
 
@@ -73,11 +73,11 @@ const APART: i64 = 60_000_000_000;
 #[derive(Debug)]
 pub struct Spans {
     options: Options,
-    board: Board<Seen>,
+    board: Board<SampleHandles>,
     inferred: Vec<Inferred>,
     inferred_left_out: u64,
     /// By address. The stored references keep an address from being reused.
-    stacks: HashMap<usize, Known, KeyHash>,
+    stacks: HashMap<usize, KnownStack, KeyHash>,
     /// Difference between monotonic time and wall-clock time according to the anchors of the recording.
     clock: Option<i64>,
     mismatch: Option<ClockMismatch>,
@@ -93,7 +93,7 @@ pub type Lost = BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>;
 type Frames = Arc<[Id<Frame>]>;
 
 #[derive(Debug)]
-struct Known {
+struct KnownStack {
     stack: Id<Stack>,
     path: Option<Frames>,
     _lies: Arc<live::Stack>,
@@ -102,7 +102,7 @@ struct Known {
 /// The result of reading a recording.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Found {
+pub struct SpanReport {
     /// Resources spent by span.
     pub profile: Profile,
     /// Inferred spans, if requested.
@@ -226,7 +226,7 @@ impl Spans {
     ///
     /// # Errors
     /// Spans and samples use different clocks, so they cannot be joined.
-    pub fn finish(mut self) -> Result<Found, ClockMismatch> {
+    pub fn finish(mut self) -> Result<SpanReport, ClockMismatch> {
         self.settle();
         self.board.nest();
         let (sampled, told) = (self.sampled, self.board.told);
@@ -247,7 +247,7 @@ impl Spans {
         }
         let Board { mut profile, joiner, .. } = self.board;
         let keeper = profile.keeper.take();
-        Ok(Found {
+        Ok(SpanReport {
             moments: keeper.map(|keeper| keeper.finish(&profile)),
             counts: joiner.counts(),
             profile,
@@ -304,7 +304,7 @@ impl Spans {
             period_nanos: None,
         };
         let thread = model.threads.intern((**thread).clone());
-        let seen = Seen {
+        let seen = SampleHandles {
             event: model.kinds.intern(event),
             thread,
             stack: stack.as_ref().map(|known| known.0),
@@ -312,7 +312,7 @@ impl Spans {
             class: sample.class().map(|class| model.classes.intern(class)),
         };
         let path = stack.and_then(|known| known.1).map(|frames| Path { thread, frames });
-        let taken = Taken { path, ..Taken::new(sample, seen) };
+        let taken = JoinedSample { path, ..JoinedSample::new(sample, seen) };
         self.board.joiner.sample(number, taken);
     }
 
@@ -328,7 +328,7 @@ impl Spans {
         let mut path = Vec::new();
         let mut frames = Vec::with_capacity(stack.frames.len());
         for frame in stack.frames.iter() {
-            let id = model.frames.intern(Frame { line: 0, ..frame.of_model() });
+            let id = model.frames.intern(Frame { line: 0, ..frame.to_model() });
             frames.push(id);
             let excluded = || {
                 let name = format!("{}.{}", model.frames.get(id).class, frame.function);
@@ -341,7 +341,7 @@ impl Spans {
         path.reverse();
         let id = model.stacks.intern(Stack { frames: frames.into(), truncated: stack.truncated });
         let path: Option<Frames> = self.options.inference.is_some().then(|| path.into());
-        self.stacks.insert(at, Known { stack: id, path: path.clone(), _lies: stack.clone() });
+        self.stacks.insert(at, KnownStack { stack: id, path: path.clone(), _lies: stack.clone() });
         (id, path)
     }
 }

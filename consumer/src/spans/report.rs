@@ -14,7 +14,7 @@ use crate::view::quantiles::Quantiles;
 
 /// The property that rows are grouped by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// Span name.
     #[default]
     Name,
@@ -118,14 +118,14 @@ pub const NONE: &str = "[none]";
 pub const NO_SPAN: &str = "[no span]";
 
 /// Returns the group of a span.
-pub fn group_of(profile: &Profile, entry: &Entry, by: &By) -> Arc<str> {
+pub fn span_group(profile: &Profile, entry: &Entry, by: &GroupBy) -> Arc<str> {
     match by {
-        By::Name => entry.name().into(),
-        By::Endpoint => profile.endpoint(entry).unwrap_or_else(|| "[no endpoint]".into()),
-        By::Trace if entry.trace.is_some() => entry.trace.to_string().into(),
-        By::Trace => NONE.into(),
+        GroupBy::Name => entry.name().into(),
+        GroupBy::Endpoint => profile.endpoint(entry).unwrap_or_else(|| "[no endpoint]".into()),
+        GroupBy::Trace if entry.trace.is_some() => entry.trace.to_string().into(),
+        GroupBy::Trace => NONE.into(),
         // A span inherits the labels of spans around it.
-        By::Label(key) => {
+        GroupBy::Label(key) => {
             let label = ancestors(profile, entry).find_map(|entry| entry.labels.get(key).cloned());
             label.unwrap_or_else(|| NONE.into())
         }
@@ -147,7 +147,7 @@ fn is_outermost(profile: &Profile, entry: &Entry) -> bool {
 }
 
 /// Returns the table of the spans that pass the filter.
-pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
+pub fn table(profile: &Profile, by: &GroupBy, filter: &Filter) -> Table {
     let mut groups: HashMap<Arc<str>, Group> = HashMap::new();
     let mut of: HashMap<SpanKey, Arc<str>, KeyHash> = HashMap::default();
     let mut all = profile.outside;
@@ -157,17 +157,19 @@ pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
         if !filter.passes(profile, entry) {
             continue;
         }
-        let name = group_of(profile, entry, by);
+        let name = span_group(profile, entry, by);
         let group = groups.entry(name.clone()).or_default();
         of.insert(entry.key, name);
         group.spent.add(&entry.spent);
         // By endpoint or trace, counts only spans that are not inside another span of the process.
         let counted = match by {
-            By::Endpoint | By::Trace if within.contains(&entry.local_root) => is_outermost(profile, entry),
-            By::Endpoint | By::Trace => {
+            GroupBy::Endpoint | GroupBy::Trace if within.contains(&entry.local_root) => {
+                is_outermost(profile, entry)
+            }
+            GroupBy::Endpoint | GroupBy::Trace => {
                 entry.local_root == entry.key || profile.entry(entry.local_root).is_none()
             }
-            By::Name | By::Label(_) => true,
+            GroupBy::Name | GroupBy::Label(_) => true,
         };
         if counted {
             group.count += 1;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::*;
 use crate::live::{ChunkStart, Event, Frame, Item, Kind, Sample, Segment, Stack, Time, Value, Weight};
 use crate::model::{FrameKind, Thread, Unit};
-use report::{By, Filter, table};
+use report::{Filter, GroupBy, table};
 
 const MS: i64 = 1_000_000;
 const ROOT: i64 = 1;
@@ -134,7 +134,7 @@ fn watermark(at: i64) -> Item {
     event("flightline.Watermark", at, Vec::new())
 }
 
-fn read_as(items: &[Item], limits: Limits) -> Result<Found, ClockMismatch> {
+fn read_as(items: &[Item], limits: Limits) -> Result<SpanReport, ClockMismatch> {
     let options =
         Options { limits, inference: Some(Inference::default()), exclude: vec![], ..Options::default() };
     let mut spans = Spans::new(options);
@@ -142,12 +142,12 @@ fn read_as(items: &[Item], limits: Limits) -> Result<Found, ClockMismatch> {
     spans.finish()
 }
 
-fn read(items: &[Item]) -> Found {
+fn read(items: &[Item]) -> SpanReport {
     read_as(items, Limits::FILE).unwrap()
 }
 
 /// Returns inferred spans as `name:ms×samples`.
-fn inferred(found: &Found) -> Vec<String> {
+fn inferred(found: &SpanReport) -> Vec<String> {
     let name = |span: &Inferred| report::function(&found.profile, span.frame);
     let mut all: Vec<String> = found
         .inferred
@@ -159,7 +159,7 @@ fn inferred(found: &Found) -> Vec<String> {
 }
 
 /// Returns the number of CPU samples in a span.
-fn samples(found: &Found, span: i64) -> u64 {
+fn samples(found: &SpanReport, span: i64) -> u64 {
     found.profile.entry(SpanKey::Id(span as u64)).map_or(0, |entry| entry.spent.samples)
 }
 
@@ -381,7 +381,7 @@ fn nested_in(path: &str) -> Vec<Item> {
     items
 }
 
-fn names(found: &Found, by: &By) -> Vec<(String, u64, u64)> {
+fn names(found: &SpanReport, by: &GroupBy) -> Vec<(String, u64, u64)> {
     let rows = table(&found.profile, by, &Filter::default()).rows;
     rows.iter().map(|row| (row.name.to_string(), row.count, row.spent.samples)).collect()
 }
@@ -403,14 +403,14 @@ fn profiler_spans_are_thread_intervals() {
     items.push(cpu(2, 50, "ab"));
     items.extend([interval(5, 95, "outer"), interval(35, 65, "inner")]);
     let found = read(&items);
-    assert_eq!(names(&found, &By::Name), [("outer".into(), 1, 6), ("inner".into(), 1, 3)]);
+    assert_eq!(names(&found, &GroupBy::Name), [("outer".into(), 1, 6), ("inner".into(), 1, 3)]);
     assert_eq!(found.profile.outside.samples, 1);
-    assert_eq!(names(&found, &By::Endpoint), [("outer".into(), 1, 9)]);
+    assert_eq!(names(&found, &GroupBy::Endpoint), [("outer".into(), 1, 9)]);
     // The inner span began and ended inside it.
     assert_eq!(inferred(&found), ["b:80x9"]);
     // With spans of Flightline, these are duplicates.
     items.extend([context(1, 10, ROOT), span(1, 5, 95, ROOT, 0, "outer")]);
-    assert_eq!(names(&read(&items), &By::Name), [("outer".into(), 1, 1)]);
+    assert_eq!(names(&read(&items), &GroupBy::Name), [("outer".into(), 1, 1)]);
 }
 
 #[test]
@@ -421,16 +421,16 @@ fn remote_parent_is_unnamed_and_its_child_is_the_endpoint() {
         .flat_map(|(at, of)| [context(1, at, of), cpu(1, at, "ab")])
         .collect();
     items.extend([span(1, 12, 28, INNER, CHILD, "query"), span(1, 5, 35, CHILD, ROOT, "request")]);
-    assert_eq!(names(&read(&items), &By::Endpoint), [("request".into(), 1, 3)]);
+    assert_eq!(names(&read(&items), &GroupBy::Endpoint), [("request".into(), 1, 3)]);
     // A sample in the few instructions in which only its context was active does not count as another
     // request.
     items.extend([context(1, 4, ROOT), cpu(1, 4, "a")]);
     let found = read(&items);
-    assert_eq!(names(&found, &By::Endpoint), [("request".into(), 1, 3), ("[no endpoint]".into(), 0, 1)]);
-    assert_eq!(names(&found, &By::Trace), [(format!("{:032x}", 77), 1, 4)]);
+    assert_eq!(names(&found, &GroupBy::Endpoint), [("request".into(), 1, 3), ("[no endpoint]".into(), 0, 1)]);
+    assert_eq!(names(&found, &GroupBy::Trace), [(format!("{:032x}", 77), 1, 4)]);
     // A sample without a named span is still counted.
     let items = [context(1, 4, ROOT), cpu(1, 4, "a")];
-    assert_eq!(names(&read(&items), &By::Trace), [(format!("{:032x}", 77), 1, 1)]);
+    assert_eq!(names(&read(&items), &GroupBy::Trace), [(format!("{:032x}", 77), 1, 1)]);
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn span_ids_in_foreign_samples_are_used() {
         let mut sample = sample(1, at, "ab");
         sample.span_id = Some(span);
         sample.fields = fields.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        sample.span = told::own_context(span, &sample.fields).map(Arc::new);
+        sample.span = span_events::own_context(span, &sample.fields).map(Arc::new);
         Item::Sample(Box::new(sample))
     };
     // Datadog's events.
@@ -458,15 +458,15 @@ fn span_ids_in_foreign_samples_are_used() {
         with(20, 1, vec![("localRootSpanId", number(ROOT))]),
         endpoint,
     ];
-    assert_eq!(names(&read(&items), &By::Endpoint), [("GET /cart".into(), 1, 2)]);
+    assert_eq!(names(&read(&items), &GroupBy::Endpoint), [("GET /cart".into(), 1, 2)]);
     // Grafana's events.
     let items = [with(10, 5, vec![("spanName", Value::Text("find".into())), ("contextId", number(9))])];
     let found = read(&items);
-    assert_eq!(names(&found, &By::Name), [("find".into(), 1, 1)]);
-    assert_eq!(names(&found, &By::Label("contextId".into())), [("9".into(), 1, 1)]);
+    assert_eq!(names(&found, &GroupBy::Name), [("find".into(), 1, 1)]);
+    assert_eq!(names(&found, &GroupBy::Label("contextId".into())), [("9".into(), 1, 1)]);
     // The format of Grafana's agent of 2025, which sends the names separately from the recording.
     let items = [with(10, 5, vec![("spanName", number(2)), ("contextId", number(0))])];
-    assert_eq!(names(&read(&items), &By::Name), [("[name 2]".into(), 1, 1)]);
+    assert_eq!(names(&read(&items), &GroupBy::Name), [("[name 2]".into(), 1, 1)]);
 }
 
 #[test]
@@ -475,10 +475,10 @@ fn samples_are_grouped_by_label_and_filtered() {
     items.push(context_with(3, 10, 9, 1, r#"{"tenant":"red","n":7}"#));
     items.push(cpu(3, 10, "ab"));
     let found = read(&items);
-    let tenants = names(&found, &By::Label("tenant".into()));
+    let tenants = names(&found, &GroupBy::Label("tenant".into()));
     assert_eq!(tenants, [("[none]".into(), 2, 19), ("red".into(), 1, 1)]);
     let passing = |filter: Filter| -> u64 {
-        table(&found.profile, &By::Name, &filter).rows.iter().map(|row| row.spent.samples).sum()
+        table(&found.profile, &GroupBy::Name, &filter).rows.iter().map(|row| row.spent.samples).sum()
     };
     let named = |name: &str| Filter { names: vec![name.into()], ..Filter::default() };
     assert_eq!((passing(named("request")), passing(named("query")), passing(named("none"))), (19, 9, 0));
@@ -486,7 +486,7 @@ fn samples_are_grouped_by_label_and_filtered() {
     assert_eq!(passing(Filter { labels, ..Filter::default() }), 1);
     assert_eq!(passing(Filter { trace: Some(TraceId(77)), ..Filter::default() }), 20);
     // Text that is not an object has no labels.
-    assert!(told::labels_of("[1]").is_empty() && told::labels_of("{").is_empty());
+    assert!(span_events::parse_labels("[1]").is_empty() && span_events::parse_labels("{").is_empty());
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn selected_trace_retains_individual_samples_and_scopes() {
     let moments = spans.finish().unwrap().moments.unwrap();
     let lanes: Vec<i64> = moments.lanes.iter().map(|thread| thread.os_id).collect();
     assert_eq!(lanes, [1, 2]);
-    use moments::What;
+    use moments::Activity;
     let all: Vec<_> = moments
         .samples
         .iter()
@@ -539,9 +539,9 @@ fn selected_trace_retains_individual_samples_and_scopes() {
     assert_eq!(
         all,
         [
-            (5, 0, 0, ROOT, What::Cpu, 1, 10),
-            (24, 6, 0, ROOT, What::Waiting, 6, 6),
-            (32, 0, 1, CHILD, What::Cpu, 1, 10)
+            (5, 0, 0, ROOT, Activity::Cpu, 1, 10),
+            (24, 6, 0, ROOT, Activity::Waiting, 6, 6),
+            (32, 0, 1, CHILD, Activity::Cpu, 1, 10)
         ]
     );
     let scopes = |of: &[(usize, Scope)]| -> Vec<_> {
@@ -567,7 +567,7 @@ fn cyclic_and_invalid_spans_are_tolerated() {
     assert_eq!(samples(&found, 2), 1);
     let (lines, _) = trace::lines(&found.profile, &found.inferred, TraceId(77), 100);
     assert!(lines.len() <= 3);
-    for by in [By::Name, By::Endpoint, By::Trace] {
+    for by in [GroupBy::Name, GroupBy::Endpoint, GroupBy::Trace] {
         assert_eq!(names(&found, &by).iter().map(|row| row.2).sum::<u64>(), 1);
     }
     assert_eq!(trace::bar((0, 5), 0, 10, 10, false).chars().count(), 10);

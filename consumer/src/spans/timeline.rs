@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 /// A time range with one innermost interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct Segment {
     start: i64,
     end: i64,
     /// Index of the interval.
@@ -14,7 +14,7 @@ struct Piece {
 
 /// Pieces in order of time; between pieces, no interval is active.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timeline(Vec<Piece>);
+pub(super) struct Timeline(Vec<Segment>);
 
 impl Timeline {
     /// Builds a timeline from intervals (start and end in ns) in any order. Of two that overlap, the one
@@ -24,14 +24,14 @@ impl Timeline {
         let mut order: Vec<usize> =
             (0..intervals.len()).filter(|&i| intervals[i].0 <= intervals[i].1).collect();
         order.sort_by_key(|&i| (intervals[i].0, Reverse(intervals[i].1), i));
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<Segment> = Vec::new();
         // The innermost one first; ended ones are removed when they reach the top.
         let mut active: BinaryHeap<(i64, Reverse<i64>, usize)> = BinaryHeap::new();
         let mut at = i64::MIN;
         let mut put = |start: i64, end: i64, of: usize| match pieces.last_mut() {
             Some(last) if last.of == of && last.end == start => last.end = end,
             // An interval of length 0 is a piece too.
-            _ if start < end || intervals[of].0 == intervals[of].1 => pieces.push(Piece { start, end, of }),
+            _ if start < end || intervals[of].0 == intervals[of].1 => pieces.push(Segment { start, end, of }),
             _ => {}
         };
         for &next in &order {

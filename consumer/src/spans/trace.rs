@@ -37,10 +37,10 @@ pub const MOST_LINES: usize = 10_000;
 /// Returns at most `most` spans of a trace, parents before children, and the number of spans left out.
 pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId, most: usize) -> (Vec<Line>, u64) {
     let mut spans: Vec<&Entry> = profile.entries.values().filter(|entry| entry.trace == trace).collect();
-    spans.sort_by_key(|entry| (time_of(entry), entry.key));
+    spans.sort_by_key(|entry| (entry_time(entry), entry.key));
     let inferred: Vec<&Inferred> = inferred.iter().filter(|span| span.trace == trace).collect();
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-    enum Of {
+    enum Node {
         Nothing,
         Span(SpanKey),
         Inferred(u64),
@@ -49,26 +49,26 @@ pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId, most: usi
     // Links of spans to inferred parents.
     let links: HashMap<SpanKey, u64> =
         inferred.iter().flat_map(|span| span.children.iter().map(|child| (*child, span.id))).collect();
-    let mut below: HashMap<Of, Vec<(i64, Of)>> = HashMap::new();
+    let mut below: HashMap<Node, Vec<(i64, Node)>> = HashMap::new();
     for entry in &spans {
         let parent = match (links.get(&entry.key), entry.parent.filter(|parent| known.contains(parent))) {
-            (Some(&id), _) => Of::Inferred(id),
-            (None, Some(parent)) => Of::Span(parent),
-            (None, None) => Of::Nothing,
+            (Some(&id), _) => Node::Inferred(id),
+            (None, Some(parent)) => Node::Span(parent),
+            (None, None) => Node::Nothing,
         };
-        below.entry(parent).or_default().push((time_of(entry).0, Of::Span(entry.key)));
+        below.entry(parent).or_default().push((entry_time(entry).0, Node::Span(entry.key)));
     }
     for span in &inferred {
         let parent = match span.parent {
-            Parent::Span(key) if known.contains(&key) => Of::Span(key),
-            Parent::Span(_) => Of::Nothing,
-            Parent::Inferred(id) => Of::Inferred(id),
+            Parent::Span(key) if known.contains(&key) => Node::Span(key),
+            Parent::Span(_) => Node::Nothing,
+            Parent::Inferred(id) => Node::Inferred(id),
         };
-        below.entry(parent).or_default().push((span.start, Of::Inferred(span.id)));
+        below.entry(parent).or_default().push((span.start, Node::Inferred(span.id)));
     }
     let by_id: HashMap<u64, &Inferred> = inferred.iter().map(|span| (span.id, *span)).collect();
     let mut lines = Vec::new();
-    let mut todo = vec![(0, Of::Nothing)];
+    let mut todo = vec![(0, Node::Nothing)];
     let mut seen = HashSet::new();
     while let Some((depth, at)) = todo.pop() {
         // A span that contains itself is shown once.
@@ -76,30 +76,32 @@ pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId, most: usi
             continue;
         }
         match at {
-            Of::Nothing => {}
-            Of::Span(key) => lines.extend(profile.entry(key).map(|entry| of_entry(entry, depth))),
-            Of::Inferred(id) => lines.extend(by_id.get(&id).map(|span| of_inferred(profile, span, depth))),
+            Node::Nothing => {}
+            Node::Span(key) => lines.extend(profile.entry(key).map(|entry| entry_line(entry, depth))),
+            Node::Inferred(id) => {
+                lines.extend(by_id.get(&id).map(|span| inferred_line(profile, span, depth)))
+            }
         }
         let Some(mut within) = below.remove(&at) else { continue };
         within.sort_by_key(|(start, _)| *start);
-        let depth = if at == Of::Nothing { 0 } else { depth + 1 };
+        let depth = if at == Node::Nothing { 0 } else { depth + 1 };
         todo.extend(within.into_iter().rev().map(|(_, of)| (depth, of)));
     }
     let left_out = (spans.len() + inferred.len()).saturating_sub(lines.len()) as u64;
     (lines, left_out)
 }
 
-fn time_of(entry: &Entry) -> (i64, i64) {
+fn entry_time(entry: &Entry) -> (i64, i64) {
     entry.time.unwrap_or(if entry.sampled.0 <= entry.sampled.1 { entry.sampled } else { (0, 0) })
 }
 
-fn of_entry(entry: &Entry, depth: usize) -> Line {
+fn entry_line(entry: &Entry, depth: usize) -> Line {
     Line {
         depth,
         name: entry.name().into(),
         key: Some(entry.key),
         inferred: None,
-        time: time_of(entry),
+        time: entry_time(entry),
         timed: entry.time.is_some() && !entry.open,
         thread: entry.thread.as_ref().map(|thread| thread.name().into()),
         spent: entry.spent,
@@ -107,7 +109,7 @@ fn of_entry(entry: &Entry, depth: usize) -> Line {
     }
 }
 
-fn of_inferred(profile: &Profile, span: &Inferred, depth: usize) -> Line {
+fn inferred_line(profile: &Profile, span: &Inferred, depth: usize) -> Line {
     Line {
         depth,
         name: function(profile, span.frame),

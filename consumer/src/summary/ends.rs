@@ -65,16 +65,16 @@ impl Ends {
     /// Adds an event. Fields that cannot be decoded are left out.
     pub(super) fn take(&mut self, event: &EventRef<'_>) {
         match &*event.class().name {
-            FATAL_SIGNAL if self.deaths.len() < KEPT => self.deaths.push(Death::of(event)),
+            FATAL_SIGNAL if self.deaths.len() < KEPT => self.deaths.push(Death::from_event(event)),
             FATAL_SIGNAL => self.more_deaths += 1,
             LAST_SAMPLE => {
-                let (_, _, process) = thread_of(event);
+                let (_, _, process) = event_thread(event);
                 let by = (process, number(event, "thread"));
                 if self.others.len() < KEPT || self.others.contains_key(&by) {
                     *self.others.entry(by).or_default() += 1;
                 }
             }
-            OUTAGE if self.pauses.len() < KEPT => self.pauses.push(Pause::of(event)),
+            OUTAGE if self.pauses.len() < KEPT => self.pauses.push(Pause::from_event(event)),
             OUTAGE => self.more_pauses += 1,
             _ => {}
         }
@@ -95,7 +95,7 @@ impl Ends {
         self.pauses.extend(later.pauses.into_iter().take(room));
     }
 
-    fn others_of(&self, death: &Death) -> u64 {
+    fn other_processes(&self, death: &Death) -> u64 {
         self.others.get(&(death.process.clone(), death.tid)).copied().unwrap_or(0)
     }
 
@@ -111,7 +111,7 @@ impl Ends {
                 out.push_str(&format!("\n({more} more {what})\n"));
             }
         };
-        let deaths = self.deaths.iter().map(|death| death.sentence(self.others_of(death)));
+        let deaths = self.deaths.iter().map(|death| death.sentence(self.other_processes(death)));
         lines(deaths.collect(), self.more_deaths, "processes ended by a signal");
         lines(self.pauses.iter().map(Pause::sentence).collect(), self.more_pauses, "pauses");
         out
@@ -124,7 +124,7 @@ impl Ends {
                 "time": clock::iso(death.at_nanos), "signal": death.signal, "reason": death.reason,
                 "address": format!("{:#x}", death.address), "sender": death.sender, "process": death.process,
                 "thread": death.thread, "threadId": death.tid, "frames": death.frames,
-                "otherThreads": self.others_of(death),
+                "otherThreads": self.other_processes(death),
             })
         });
         let pauses = self.pauses.iter().map(|pause| {
@@ -138,8 +138,8 @@ impl Ends {
 }
 
 impl Death {
-    fn of(event: &EventRef<'_>) -> Self {
-        let (thread, tid, process) = thread_of(event);
+    fn from_event(event: &EventRef<'_>) -> Self {
+        let (thread, tid, process) = event_thread(event);
         let unsigned = |name| number(event, name) as u64;
         Self {
             at_nanos: event.start_nanos().unwrap_or(0),
@@ -192,7 +192,7 @@ impl Death {
 }
 
 impl Pause {
-    fn of(event: &EventRef<'_>) -> Self {
+    fn from_event(event: &EventRef<'_>) -> Self {
         let unsigned = |name| u64::try_from(number(event, name)).unwrap_or(0);
         Self {
             at_nanos: event.start_nanos().unwrap_or(0),
@@ -220,27 +220,27 @@ fn number(event: &EventRef<'_>, name: &str) -> i64 {
 }
 
 fn text(event: &EventRef<'_>, name: &str) -> String {
-    text_of(&event.fields(), name)
+    field_text(&event.fields(), name)
 }
 
-fn text_of(of: &StructRef<'_>, name: &str) -> String {
+fn field_text(of: &StructRef<'_>, name: &str) -> String {
     let value = of.field(name).ok().flatten().and_then(|value| value.text().ok().flatten());
     let text = value.unwrap_or_default();
     text.chars().take(NAME).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Returns name and id of the event's thread, and its process.
-fn thread_of(event: &EventRef<'_>) -> (String, i64, String) {
+fn event_thread(event: &EventRef<'_>) -> (String, i64, String) {
     let record = |of: &StructRef<'_>, name: &str| {
         of.field(name)
             .ok()
             .flatten()
-            .and_then(|value| value.record().ok().flatten().map(|r| text_of(&r, "name")))
+            .and_then(|value| value.record().ok().flatten().map(|r| field_text(&r, "name")))
     };
     let thread = event.field("eventThread").ok().flatten().and_then(|value| value.record().ok().flatten());
     let Some(thread) = thread else { return Default::default() };
     let id = thread.field("osThreadId").ok().flatten().and_then(|id| id.as_i64()).unwrap_or(0);
-    (text_of(&thread, "osName"), id, record(&thread, "group").unwrap_or_default())
+    (field_text(&thread, "osName"), id, record(&thread, "group").unwrap_or_default())
 }
 
 /// Returns the innermost functions of the event's stack.
@@ -251,7 +251,7 @@ fn frames(event: &EventRef<'_>) -> Vec<String> {
     };
     let name = |frame: Value<'_>| {
         let method = frame.record().ok()??.field("method").ok()??.record().ok()??;
-        Some(text_of(&method, "name")).filter(|name| !name.is_empty())
+        Some(field_text(&method, "name")).filter(|name| !name.is_empty())
     };
     frames.iter().take(FRAMES).filter_map(|frame| name(frame.ok()?)).collect()
 }

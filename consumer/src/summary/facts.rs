@@ -314,7 +314,7 @@ fn system(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn of(name: &str, version: &str, vm_arguments: &str, arguments: &str) -> Facts {
+    fn parsed(name: &str, version: &str, vm_arguments: &str, arguments: &str) -> Facts {
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Facts {
             vm_name: some(name),
@@ -330,12 +330,12 @@ mod tests {
         let vm = "OpenJDK 64-Bit Server VM";
         let long = format!("{vm} (17.0.15+6) for linux-amd64 JRE (17.0.15+6), built on May 1 by x");
         for version in [long.as_str(), "17.0.15+6"] {
-            let facts = of(vm, version, "", "org.example.Main --port 80");
+            let facts = parsed(vm, version, "", "org.example.Main --port 80");
             assert_eq!(facts.jvm_version().as_deref(), Some("OpenJDK 64-Bit Server VM 17.0.15+6"));
             assert_eq!(facts.program().as_deref(), Some("org.example.Main"));
             assert_eq!(facts.application_arguments().as_deref(), Some("--port 80"));
         }
-        let native = of("/usr/bin/app", "", "", "-v x");
+        let native = parsed("/usr/bin/app", "", "", "-v x");
         assert_eq!((native.program().as_deref(), native.jvm_version()), (Some("/usr/bin/app"), None));
         assert_eq!(native.application_arguments().as_deref(), Some("-v x"));
     }
@@ -349,9 +349,9 @@ mod tests {
         assert_eq!(collector("G1New", "G1Old"), "G1 (G1New, G1Old)");
         assert_eq!(collector("N/A", "Z"), "ZGC (Z)");
         assert_eq!(collector("Shenandoah", "Shenandoah"), "Shenandoah");
-        let facts = of("VM", "17", "-Xmx1g -XX:+UseSerialGC -XX:+UseZGC", "");
+        let facts = parsed("VM", "17", "-Xmx1g -XX:+UseSerialGC -XX:+UseZGC", "");
         assert_eq!(facts.collector().as_deref(), Some("ZGC"));
-        assert_eq!(of("VM", "17", "-Xmx1g", "").collector(), None);
+        assert_eq!(parsed("VM", "17", "-Xmx1g", "").collector(), None);
     }
 
     #[test]

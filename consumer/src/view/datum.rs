@@ -201,7 +201,7 @@ enum Scale {
 
 impl Measure {
     /// Derives it from the annotations of a field.
-    pub(super) fn of(field: &Field) -> Self {
+    pub(super) fn from_field(field: &Field) -> Self {
         let unit = |name: &str| field.annotation(name).map(|a| a.value().unwrap_or("TICKS"));
         let scale = |unit: &str| match unit {
             "NANOSECONDS" | "NANOSECONDS_SINCE_EPOCH" => Scale::Nanos(1),
@@ -263,7 +263,7 @@ impl Measure {
 }
 
 /// Converts the bits of a binding to a value.
-pub(super) fn value_of_bits(kind: Kind, bits: u64) -> Value<'static> {
+pub(super) fn bits_value(kind: Kind, bits: u64) -> Value<'static> {
     // Narrow types are in the low bits.
     match kind {
         Kind::Boolean => Value::Boolean(bits != 0),

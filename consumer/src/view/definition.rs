@@ -119,7 +119,7 @@ impl Column {
     }
 
     /// Uses only these event types.
-    pub const fn of(mut self, of: &'static [&'static str]) -> Self {
+    pub const fn types(mut self, of: &'static [&'static str]) -> Self {
         self.of = of;
         self
     }

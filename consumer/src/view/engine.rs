@@ -113,8 +113,8 @@ struct Use {
     plan: usize,
     is_list: bool,
     latest_only: bool,
-    keys: Vec<Wanted>,
-    others: Vec<Wanted>,
+    keys: Vec<ColumnPlan>,
+    others: Vec<ColumnPlan>,
     /// Rows by the raw keys of the current chunk.
     known: HashMap<RawKeys, usize, KeyHash>,
     /// The generation of rows for which `known` is valid.
@@ -124,7 +124,7 @@ struct Use {
 
 /// A column.
 #[derive(Debug)]
-struct Wanted {
+struct ColumnPlan {
     column: usize,
     source: Source,
     counts: bool,
@@ -148,7 +148,7 @@ impl Viewer {
                 Plan { events, instead, ..plan.clone() }
             });
             rows.push(Rows::new(plan, options.limit));
-            rows.extend(second.map(|plan| Rows::new(plan, options.limit).in_place_of_the_one_before()));
+            rows.extend(second.map(|plan| Rows::new(plan, options.limit).as_fallback()));
         }
         Self {
             options,
@@ -279,7 +279,7 @@ impl Viewer {
         let wanted = self.options.all_event_types || self.options.event_types.iter().any(asked);
         if wanted && !self.own.contains_key(&*class.name) {
             self.own.insert(class.name.to_string(), self.rows.len());
-            self.rows.push(Rows::new(Plan::of_class(class, &chunk.types), self.options.limit));
+            self.rows.push(Rows::new(Plan::from_class(class, &chunk.types), self.options.limit));
         }
         let mut binder = Binder::new(chunk, class);
         let start = binder.start();
@@ -336,7 +336,7 @@ fn bind_plan(binder: &mut Binder<'_>, name: &str, at: usize, plan: &Plan) -> Opt
         let source = if counts { Source::Missing } else { binder.source(&wanted.path) };
         let when = wanted.when.map(|condition| (binder.source(condition.path), condition));
         let to = if wanted.take == Take::Key { &mut keys } else { &mut others };
-        to.push(Wanted { column, source, counts, when });
+        to.push(ColumnPlan { column, source, counts, when });
     }
     let live = plan.counts_live().then(|| Live {
         address: binder.source("address"),
@@ -440,7 +440,7 @@ impl Reader<'_, '_> {
         if let Some(&row) = bits.and_then(|bits| using.known.get(&bits)) {
             return Ok(Some(row));
         }
-        let key = |key: &Wanted| self.datum(&key.source).map(Datum::grouped);
+        let key = |key: &ColumnPlan| self.datum(&key.source).map(Datum::grouped);
         let keys = using.keys.iter().map(key).collect::<Result<_, _>>()?;
         let row = rows.row(keys, self.room);
         if let (Some(row), Some(bits)) = (row, bits) {
@@ -453,7 +453,7 @@ impl Reader<'_, '_> {
     }
 
     /// Returns `None` if equal bits may have different meanings.
-    fn raw_keys(&self, keys: &[Wanted]) -> Option<RawKeys> {
+    fn raw_keys(&self, keys: &[ColumnPlan]) -> Option<RawKeys> {
         let bits = |at: usize| match keys.get(at).map(|key| &key.source) {
             Some(Source::Field { slot, .. }) => self.raw.get(*slot).and_then(Raw::bits),
             Some(Source::Missing | Source::Fixed(_)) | None => Some(0),

@@ -44,7 +44,7 @@ pub fn write_json(table: &Table, out: &mut dyn Write) -> io::Result<()> {
         json!(columns)
     )?;
     for (at, row) in table.rows.iter().enumerate() {
-        let cells: Map<String, Json> = titles.iter().cloned().zip(row.iter().map(json_of)).collect();
+        let cells: Map<String, Json> = titles.iter().cloned().zip(row.iter().map(datum_json)).collect();
         out.write_all(if at > 0 { b",\n  " } else { b"\n  " })?;
         serde_json::to_writer(&mut *out, &cells)?;
     }
@@ -66,7 +66,7 @@ fn distinct_titles(table: &Table) -> Vec<String> {
     titles
 }
 
-fn json_of(datum: &Datum) -> Json {
+fn datum_json(datum: &Datum) -> Json {
     match datum {
         Datum::Null => Json::Null,
         Datum::Bool(v) => json!(v),
@@ -91,7 +91,7 @@ pub fn write_csv(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     let head: Vec<String> = table.headings.iter().map(|heading| field(&title(heading))).collect();
     writeln!(out, "{}", head.join(","))?;
     for row in &table.rows {
-        let cells: Vec<String> = row.iter().map(|datum| field(&csv_of(datum))).collect();
+        let cells: Vec<String> = row.iter().map(|datum| field(&datum_csv(datum))).collect();
         writeln!(out, "{}", cells.join(","))?;
     }
     Ok(())
@@ -104,12 +104,12 @@ fn title(heading: &Heading) -> String {
     }
 }
 
-fn csv_of(datum: &Datum) -> String {
+fn datum_csv(datum: &Datum) -> String {
     match datum {
         Datum::Null => String::new(),
         Datum::Text(v) | Datum::Named(v, _) => v.to_string(),
         Datum::Stack(frames) => frames.join(";"),
-        other => match json_of(other) {
+        other => match datum_json(other) {
             Json::String(text) => text,
             number => number.to_string(),
         },
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(field("plain"), "plain");
         assert_eq!(field("a,b"), "\"a,b\"");
         assert_eq!(field("say \"x\"\n"), "\"say \"\"x\"\"\n\"");
-        assert_eq!(csv_of(&Datum::Int(-1, Unit::Unsigned)), u64::MAX.to_string());
-        assert_eq!(csv_of(&Datum::Int(255, Unit::Address)), "0xff");
+        assert_eq!(datum_csv(&Datum::Int(-1, Unit::Unsigned)), u64::MAX.to_string());
+        assert_eq!(datum_csv(&Datum::Int(255, Unit::Address)), "0xff");
     }
 }

@@ -50,7 +50,7 @@ pub use engine::{Enabled, Options, Viewer};
 pub use export::{write_csv, write_json, write_json_list};
 pub(crate) use live::Live as Unfreed;
 pub use plan::Plan;
-pub use recorded_by::{how_to_record, native_option};
+pub use recorded_by::{native_option, recording_instructions};
 pub use table::{Heading, Table};
 pub(crate) use text::cell_text;
 pub use text::{Layout, Truncate, write_text};

@@ -7,7 +7,7 @@ use jfr_format::error::Error;
 use jfr_format::event::{EventRef, Value};
 use jfr_format::read::{Binding, Chunk, Class, Field, Kind};
 
-use super::datum::{Datum, Measure, value_of_bits};
+use super::datum::{Datum, Measure, bits_value};
 use super::names::{Names, Part};
 use super::plan;
 use crate::decode::settings::Settings;
@@ -108,7 +108,7 @@ impl<'a> Binder<'a> {
         let at = self.class.field_index(parts.next()?)?;
         let rest: Vec<Arc<str>> = parts.map(Arc::from).collect();
         let field = self.class.fields.get(at)?;
-        let measure = Measure::of(self.last_field(field, &rest)?);
+        let measure = Measure::from_field(self.last_field(field, &rest)?);
         let slot = self.wanted.iter().position(|&known| known == at).unwrap_or_else(|| {
             self.wanted.push(at);
             self.wanted.len() - 1
@@ -301,7 +301,7 @@ impl Lookup {
             }
             Some(&Raw::Bits(bits)) => {
                 let kind = field.class.and_then(|c| chunk.types.class(c)).map(|c| c.kind);
-                Ok(kind.map_or(Datum::Null, |kind| measure.datum(chunk, value_of_bits(kind, bits))))
+                Ok(kind.map_or(Datum::Null, |kind| measure.datum(chunk, bits_value(kind, bits))))
             }
         }
     }

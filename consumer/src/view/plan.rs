@@ -50,7 +50,7 @@ impl From<&Column> for PlanColumn {
 
 impl Plan {
     /// Creates the plan of a declared view.
-    pub fn of_view(view: &View) -> Self {
+    pub fn from_view(view: &View) -> Self {
         Self {
             name: view.name.into(),
             title: view.title.into(),
@@ -64,7 +64,7 @@ impl Plan {
     }
 
     /// Creates a plan with the fields of an event type as columns.
-    pub fn of_class(class: &Class, types: &Types) -> Self {
+    pub fn from_class(class: &Class, types: &Types) -> Self {
         let mut columns = Vec::new();
         for field in &class.fields {
             let label = label(&field.annotations).unwrap_or(&field.name);

@@ -92,7 +92,7 @@ fn rounded(value: i64) -> i64 {
 mod tests {
     use super::*;
 
-    fn of(values: impl IntoIterator<Item = i64>) -> Quantiles {
+    fn quantiles(values: impl IntoIterator<Item = i64>) -> Quantiles {
         let mut all = Quantiles::default();
         values.into_iter().for_each(|v| all.add(v));
         all
@@ -100,13 +100,13 @@ mod tests {
 
     #[test]
     fn quantiles_interpolate_between_ranks() {
-        assert_eq!(of([]).quantile(0.5), None);
-        assert_eq!(of([7]).quantile(0.99), Some(7.0));
-        assert_eq!(of([4, 1]).quantile(0.5), Some(2.5));
-        assert_eq!(of([3, 1, 2]).quantile(0.5), Some(2.0));
+        assert_eq!(quantiles([]).quantile(0.5), None);
+        assert_eq!(quantiles([7]).quantile(0.99), Some(7.0));
+        assert_eq!(quantiles([4, 1]).quantile(0.5), Some(2.5));
+        assert_eq!(quantiles([3, 1, 2]).quantile(0.5), Some(2.0));
         // Nine values 10..90: rank (9 + 1)·0.9 is the ninth; 0.85 is halfway between the eighth and the
         // ninth.
-        let nine = || of((1..=9).map(|v| v * 10));
+        let nine = || quantiles((1..=9).map(|v| v * 10));
         assert_eq!(nine().quantile(0.9), Some(90.0));
         assert_eq!(nine().quantile(0.85), Some(85.0));
         assert_eq!(nine().quantile(0.01), Some(10.0));
@@ -118,9 +118,9 @@ mod tests {
             [(10, 3), (EXACT as i64 + 5, 7), (200_000, 100_000), (200_000, 199_999), (140_000, 70_000)]
         {
             let value = |v: i64| (v * 7919) % 100_003;
-            let mut whole = of((0..all).map(value));
-            let mut parts = of((0..cut).map(value));
-            parts.merge(of((cut..all).map(value)));
+            let mut whole = quantiles((0..all).map(value));
+            let mut parts = quantiles((0..cut).map(value));
+            parts.merge(quantiles((cut..all).map(value)));
             for q in [0.0, 0.5, 0.99, 1.0] {
                 assert_eq!(parts.quantile(q), whole.quantile(q), "{q} of {all} cut at {cut}");
             }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn many_values_are_approximated_in_buckets() {
-        let mut many = of((0..200_000).map(|v| v * 1_000));
+        let mut many = quantiles((0..200_000).map(|v| v * 1_000));
         assert!(many.exact.is_empty() && many.steps.len() < 3_000);
         for q in [0.1, 0.5, 0.9, 0.999] {
             let (got, want) = (many.quantile(q).unwrap(), q * 200_000_000.0);

@@ -1,7 +1,7 @@
 //! The producers of event types, and how to enable them.
 
 /// Returns instructions for recording events of this type.
-pub fn how_to_record(event_type: &str) -> String {
+pub fn recording_instructions(event_type: &str) -> String {
     let (package, name) = event_type.rsplit_once('.').unwrap_or(("", event_type));
     match (package, name) {
         (_, "*") => "any recording".into(),
@@ -79,13 +79,13 @@ fn profiler(options: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{how_to_record, native_option};
+    use super::{native_option, recording_instructions};
 
     #[test]
     fn missing_events_suggest_the_engine_that_records_them() {
-        assert!(how_to_record("flightline.LiveMemory").contains("-e alloc,live"));
-        assert!(how_to_record("flightline.LiveAllocation").contains("-e alloc,live"));
-        assert!(how_to_record("flightline.Allocation").contains("-e alloc "));
+        assert!(recording_instructions("flightline.LiveMemory").contains("-e alloc,live"));
+        assert!(recording_instructions("flightline.LiveAllocation").contains("-e alloc,live"));
+        assert!(recording_instructions("flightline.Allocation").contains("-e alloc "));
         assert!(native_option("jdk.JavaMonitorEnter").is_some_and(|how| how.contains("-e lock")));
         assert!(native_option("jdk.FileForce").is_some_and(|how| how.contains("--syscall-io")));
         assert!(native_option("profiler.NativeLock").is_some_and(|how| how.contains("contention-by-site")));

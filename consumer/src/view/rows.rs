@@ -29,7 +29,7 @@ impl Default for Room {
 
 impl Room {
     /// Returns the remaining bytes with these rows.
-    pub(super) fn beside(rows: &[Rows]) -> Self {
+    pub(super) fn left_by(rows: &[Rows]) -> Self {
         Self(MAX_GROUPED.saturating_sub(rows.iter().map(|rows| rows.grouped).sum()))
     }
 
@@ -150,7 +150,7 @@ impl Rows {
     }
 
     /// Marks the rows to be shown only if the rows before have no events.
-    pub(super) fn in_place_of_the_one_before(mut self) -> Self {
+    pub(super) fn as_fallback(mut self) -> Self {
         self.in_place = true;
         self
     }

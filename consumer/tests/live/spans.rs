@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use flightline_consumer::live::{Feed, Item, Options, Sample};
-use flightline_consumer::spans::{Joiner, Limits, Listener, SpanKey, Taken, Told, TraceId};
+use flightline_consumer::spans::{JoinedSample, Joiner, Limits, Listener, SpanKey, SpanRecord, TraceId};
 use jfr_format::ids::Ticks;
 use jfr_format::schema;
 use jfr_format::write::ChunkWriter;
@@ -32,7 +32,7 @@ fn spans(seen: &Seen) -> Vec<(i64, Option<u64>)> {
             let span = sample.span.as_ref().map(|context| {
                 let id = context.span.id();
                 assert_eq!((context.local_root, context.flags), (SpanKey::Id(1), 1));
-                assert_eq!(context.trace, TraceId::of_halves(-2, 7));
+                assert_eq!(context.trace, TraceId::from_halves(-2, 7));
                 assert_eq!(&*context.labels["tenant"], format!("t{id}"));
                 id
             });
@@ -143,7 +143,7 @@ fn jdk_contextual_events_become_sample_spans() {
     let (mut listener, mut joiner) = (Listener::new(), Joiner::<Arc<str>>::new(Limits::FILE, None));
     let mut names: HashMap<SpanKey, Arc<str>> = HashMap::new();
     while let Some(item) = feed.next() {
-        if let Some(Told::Interval(thread, span)) = listener.take(&item) {
+        if let Some(SpanRecord::Interval(thread, span)) = listener.take(&item) {
             let number = joiner.number(&thread);
             let span = joiner.interval(number, span);
             assert_eq!(span.trace, TraceId(0xabcd));
@@ -157,7 +157,7 @@ fn jdk_contextual_events_become_sample_spans() {
             let mut named = frames.map(|frame| frame.function.clone());
             let function = named.find(|name| name.starts_with("in") || **name == *"outside");
             let number = joiner.number(sample.thread.as_ref().unwrap());
-            joiner.sample(number, Taken::new(sample, function.unwrap_or_else(|| "other".into())));
+            joiner.sample(number, JoinedSample::new(sample, function.unwrap_or_else(|| "other".into())));
         }
     }
     let mut seen: BTreeMap<(String, String), u64> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use flightline_consumer::difference::{By, Change, Difference, Row, Scale};
+use flightline_consumer::difference::{Change, CompareBy, Difference, Row, Scale};
 use serde_json::{Value, json};
 
 use super::{DiffArgs, Verdict};
@@ -13,7 +13,7 @@ pub fn write(
     args: &DiffArgs,
     difference: &Difference,
     verdict: Option<&Verdict>,
-    by: By,
+    by: CompareBy,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let share = |weight: f64| weight / difference.whole() * 100.0;

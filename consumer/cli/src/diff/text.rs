@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
-use flightline_consumer::difference::{By, Change, Difference, Row};
+use flightline_consumer::difference::{Change, CompareBy, Difference, Row};
 use flightline_consumer::render::difference::signed_percent;
 
 use super::DiffArgs;
 use crate::talk::shown;
 
 /// Writes the functions that changed most.
-pub fn write(args: &DiffArgs, difference: &Difference, by: By, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(args: &DiffArgs, difference: &Difference, by: CompareBy, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{} → {}", shown(&args.before), shown(args.after()))?;
     writeln!(out, "{}", difference.totals())?;
     let share = |weight: f64| weight / difference.whole() * 100.0;

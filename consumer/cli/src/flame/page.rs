@@ -42,11 +42,7 @@ impl Page {
 }
 
 /// Selects the events of a page: the profile's, and without `-e` the others of the recordings.
-pub(super) fn events(
-    args: &FlameArgs,
-    profile: Profile,
-    times: Option<&PageTimes<'_>>,
-) -> Result<Page> {
+pub(super) fn events(args: &FlameArgs, profile: Profile, times: Option<&PageTimes<'_>>) -> Result<Page> {
     let select = &args.stacks.select;
     let other = profile.otherwise(select, For::Page)?;
     let Profile { tree, model, missing, .. } = profile;

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use flightline_consumer::spans::profile::{Entry, Spent};
-use flightline_consumer::spans::report::{self, By, Extremes, Filter, Table, function};
+use flightline_consumer::spans::report::{self, Extremes, Filter, GroupBy, Table, function};
 use flightline_consumer::spans::trace::Line;
-use flightline_consumer::spans::{Found, Inferred, Parent, Profile, SpanKey, TraceId};
+use flightline_consumer::spans::{Inferred, Parent, Profile, SpanKey, SpanReport, TraceId};
 use serde_json::{Value, json};
 
 type Written = io::Result<()>;
@@ -65,7 +65,7 @@ fn of_inferred(profile: &Profile, span: &Inferred) -> Value {
     })
 }
 
-fn counts(found: &Found) -> Value {
+fn counts(found: &SpanReport) -> Value {
     let counts = &found.counts;
     let lost: Vec<Value> = found
         .lost
@@ -81,7 +81,13 @@ fn counts(found: &Found) -> Value {
     })
 }
 
-pub(super) fn table(found: &Found, table: &Table, by: &By, filter: &Filter, out: &mut dyn Write) -> Written {
+pub(super) fn table(
+    found: &SpanReport,
+    table: &Table,
+    by: &GroupBy,
+    filter: &Filter,
+    out: &mut dyn Write,
+) -> Written {
     let profile = &found.profile;
     let rows: Vec<Value> = table
         .rows
@@ -95,10 +101,10 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, filter: &Filter, out:
         })
         .collect();
     let by = match by {
-        By::Name => "name".to_owned(),
-        By::Endpoint => "endpoint".into(),
-        By::Trace => "trace".into(),
-        By::Label(key) => format!("label={key}"),
+        GroupBy::Name => "name".to_owned(),
+        GroupBy::Endpoint => "endpoint".into(),
+        GroupBy::Trace => "trace".into(),
+        GroupBy::Label(key) => format!("label={key}"),
     };
     let passes = |span: &&Inferred| {
         filter.is_all() || profile.entry(span.within).is_some_and(|entry| filter.passes(profile, entry))
@@ -114,7 +120,7 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, filter: &Filter, out:
     )
 }
 
-pub(super) fn trace(found: &Found, trace: TraceId, lines: &[Line], out: &mut dyn Write) -> Written {
+pub(super) fn trace(found: &SpanReport, trace: TraceId, lines: &[Line], out: &mut dyn Write) -> Written {
     let profile = &found.profile;
     let spans: Vec<Value> =
         lines.iter().filter_map(|line| Some(of_entry(profile, profile.entry(line.key?)?))).collect();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use flightline_consumer::live::{self, Choice, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::spans::report::Filter;
-use flightline_consumer::spans::{Found, Inference, Limits, Options, Spans};
+use flightline_consumer::spans::{Inference, Limits, Options, SpanReport, Spans};
 use flightline_recorder::stream::{Address, Token};
 
 use super::SpansArgs;
@@ -23,7 +23,7 @@ use crate::{Outcome, input, repository};
 const TURN: Duration = Duration::from_millis(250);
 
 /// Reads all inputs.
-pub(super) fn read(args: &SpansArgs) -> Result<(Found, Outcome)> {
+pub(super) fn read(args: &SpansArgs) -> Result<(SpanReport, Outcome)> {
     let inference = args
         .inferred
         .then(|| Inference { min_duration: i64::try_from(args.min_duration.as_nanos()).unwrap_or(i64::MAX) });
@@ -53,7 +53,7 @@ fn of_inputs(
     samples: &SampleArgs,
     mut options: Options,
     token: Option<&Token>,
-) -> Result<(Found, Outcome)> {
+) -> Result<(SpanReport, Outcome)> {
     let streams: Vec<Option<Address>> =
         inputs.iter().map(|path| stream::address(path)).collect::<Result<_>>()?;
     if let (1, Some(Some(address))) = (inputs.len(), streams.first()) {
@@ -121,7 +121,7 @@ fn of_stream(
     address: &Address,
     token: Option<&Token>,
     mut chosen: Chosen,
-) -> Result<(Found, Outcome)> {
+) -> Result<(SpanReport, Outcome)> {
     let signals = Signals::of_user()?;
     let name = shown(path);
     let mut stream = Stream::open(address, token).with_context(|| format!("cannot open {name}"))?;
@@ -161,8 +161,8 @@ fn of_stream(
 }
 
 /// Reports omitted data.
-fn told(found: Found) -> Found {
-    let Found { profile, counts, inferred_left_out, .. } = &found;
+fn told(found: SpanReport) -> SpanReport {
+    let SpanReport { profile, counts, inferred_left_out, .. } = &found;
     let told = [
         (
             counts.unwaited,

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use flightline_consumer::amount::duration;
 use flightline_consumer::spans::profile::Spent;
-use flightline_consumer::spans::report::{self, By, Extremes, InferredRow, Table};
+use flightline_consumer::spans::report::{self, Extremes, GroupBy, InferredRow, Table};
 use flightline_consumer::spans::trace::{Line, bar};
-use flightline_consumer::spans::{Found, Profile, SpanKey, TraceId};
+use flightline_consumer::spans::{Profile, SpanKey, SpanReport, TraceId};
 
 use crate::talk;
 
@@ -76,12 +76,18 @@ fn columns(all: &Spent) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|(_, of, _)| of(all) > 0).collect()
 }
 
-pub(super) fn table(found: &Found, table: &Table, by: &By, limit: usize, out: &mut dyn Write) -> Written {
+pub(super) fn table(
+    found: &SpanReport,
+    table: &Table,
+    by: &GroupBy,
+    limit: usize,
+    out: &mut dyn Write,
+) -> Written {
     let key = match by {
-        By::Name => "SPAN",
-        By::Endpoint => "ENDPOINT",
-        By::Trace => "TRACE",
-        By::Label(key) => key,
+        GroupBy::Name => "SPAN",
+        GroupBy::Endpoint => "ENDPOINT",
+        GroupBy::Trace => "TRACE",
+        GroupBy::Label(key) => key,
     };
     let columns = columns(&table.all);
     // Shares are of CPU time, wall-clock time or samples, whichever is available first.

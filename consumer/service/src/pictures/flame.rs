@@ -36,10 +36,11 @@ pub(super) struct Drawn {
 pub(super) fn read(inputs: &Inputs<'_>, range: Range, wanted: &Wanted, page: bool) -> Result<Drawn, Error> {
     let options = wanted.fold_options(page);
     let recordings = inputs.recordings()?;
-    let loaded =
-        picture::load_first(load_options(range, &options), |loaded: &Loaded| &loaded.model, |options| {
-            load(&recordings, range, options)
-        })?;
+    let loaded = picture::load_first(
+        load_options(range, &options),
+        |loaded: &Loaded| &loaded.model,
+        |options| load(&recordings, range, options),
+    )?;
     fold_loaded(loaded, options)
 }
 
@@ -71,7 +72,7 @@ fn fold_loaded(loaded: Loaded, options: FoldOptions) -> Result<Drawn, Error> {
     if tree.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
     }
-    let missing = missing::of(&loaded.model, &options);
+    let missing = missing::selected_losses(&loaded.model, &options);
     Ok(Drawn { loaded, options, tree, missing })
 }
 
@@ -113,7 +114,7 @@ impl Drawn {
             whole: !warnings.damage(),
             notes: Vec::new(),
         };
-        if let Some(warning) = warnings.kept().first().filter(|_| warnings.damage()) {
+        if let Some(warning) = warnings.stored().first().filter(|_| warnings.damage()) {
             outcome.notes.push(input::left_out(warning));
         }
         outcome

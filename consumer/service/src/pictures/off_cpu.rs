@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
+use flightline_consumer::amount::duration;
 use flightline_consumer::fold::{self, FoldOptions, Measure};
 use flightline_consumer::folded as text;
 use flightline_consumer::latency::Summary;
 use flightline_consumer::live;
-use flightline_consumer::off_cpu::{Drawn, Graph, OffCpu, Options, Seen};
+use flightline_consumer::off_cpu::{Drawn, Graph, InputTotals, OffCpu, Options};
 use flightline_consumer::render::{PictureOptions, html};
-use flightline_consumer::amount::duration;
 use flightline_consumer::tree::Tree;
 
 use super::input::{Inputs, Range};
@@ -33,7 +33,7 @@ pub(super) fn graph(name: &str) -> Option<Graph> {
 pub(super) struct Read {
     pub(super) tree: Tree,
     latency: Option<Summary>,
-    seen: Seen,
+    seen: InputTotals,
     damage: Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wan
 
 impl Read {
     pub(super) fn outcome(&self, graph: Graph) -> Outcome {
-        let Seen { open, open_drawn, involuntary, without_waker, beyond, lost, .. } = self.seen;
+        let InputTotals { open, open_drawn, involuntary, without_waker, beyond, lost, .. } = self.seen;
         let mut outcome = Outcome {
             total: self.tree.total,
             unit: self.tree.unit.clone(),
@@ -128,7 +128,7 @@ pub(super) fn page(
     out: &mut impl Write,
 ) -> Result<Outcome, Error> {
     let read = read(inputs, graph, range, wanted)?;
-    let Seen { threads, window, lost, .. } = read.seen;
+    let InputTotals { threads, window, lost, .. } = read.seen;
     let title = match wanted.title.as_str() {
         "" => graph.title().to_owned(),
         title => format!("{}: {title}", graph.title()),

@@ -15,7 +15,7 @@ pub struct Frame<'a> {
 }
 
 /// Parses a frame; `None` if the line does not begin with an address.
-pub fn of(line: &str) -> Option<Frame<'_>> {
+pub fn parse(line: &str) -> Option<Frame<'_>> {
     let line = line.trim();
     let (address, text) = line.split_once(' ').unwrap_or((line, ""));
     u64::from_str_radix(address, 16).ok()?;
@@ -38,14 +38,14 @@ pub fn at_end(text: &str) -> Option<Frame<'_>> {
         let starts = text.rmatch_indices(' ').map(|(space, _)| space + 1).chain([0]);
         let is_whole =
             |frame: &Frame<'_>| frame.address.len() >= SHORTEST_ADDRESS && !frame.symbol.is_empty();
-        if let Some(frame) = starts.filter_map(|start| of(&text[start..])).find(is_whole) {
+        if let Some(frame) = starts.filter_map(|start| parse(&text[start..])).find(is_whole) {
             return Some(frame);
         }
     }
     let mut rest = text;
     loop {
-        let frame = of(rest)?;
-        if of(frame.text).is_none() {
+        let frame = parse(rest)?;
+        if parse(frame.text).is_none() {
             return frame.is_named().then_some(frame);
         }
         rest = frame.text;
@@ -231,17 +231,17 @@ mod tests {
             ("ffff1", "", None),
             ("1 ) (", ") (", None),
         ] {
-            let frame = of(line).unwrap();
+            let frame = parse(line).unwrap();
             assert_eq!((frame.symbol, frame.module), (symbol, module), "{line}");
         }
         for line in ["", "x (y)", "  file.c:12", "0x12 f (x)"] {
-            assert_eq!(of(line), None, "{line}");
+            assert_eq!(parse(line), None, "{line}");
         }
     }
 
     #[test]
     fn names_omit_arguments_and_have_kind_suffixes() {
-        let names = |line: &str| of(line).unwrap().names().join(" ");
+        let names = |line: &str| parse(line).unwrap().names().join(" ");
         for (line, want) in [
             ("1 f(int)+0x8 (/x)", "f"),
             ("1 ns::(anonymous namespace)::f(int) (/x)", "ns::(anonymous namespace)::f"),

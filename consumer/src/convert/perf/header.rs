@@ -71,7 +71,7 @@ fn is_processor(text: &str) -> bool {
 
 impl<'a> Header<'a> {
     /// Parses a line. Any text can be a command.
-    pub fn of(line: &'a str) -> Header<'a> {
+    pub fn parse(line: &'a str) -> Header<'a> {
         let words = words(line);
         let time = words.iter().position(|word| is_time(word.text));
         // The event is the first word with a colon at its end: after the time, or after the command if
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn parts(line: &str) -> (String, Option<&str>, Option<&str>, Option<u64>, Option<&str>) {
-        let header = Header::of(line);
+        let header = Header::parse(line);
         (header.command.to_owned(), header.pid, header.tid, header.period, header.event)
     }
 
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn frame_without_call_chain_follows_the_event() {
-        let names = |line: &str| Header::of(line).frame().map(|frame| frame.names().join(" "));
+        let names = |line: &str| Header::parse(line).frame().map(|frame| frame.names().join(" "));
         assert_eq!(names("p 1 2.0: 3 cycles:  5582fec462a5 w+0x5c (/bin/prog)").as_deref(), Some("w"));
         assert_eq!(names("p 1 2.0: 3 cycles:  7f00 5582fec462a5 w+0x5c (/bin/prog)").as_deref(), Some("w"));
         assert_eq!(

@@ -74,11 +74,13 @@ pub(crate) fn is(head: &[u8]) -> bool {
     let is_frame = |line: &str| {
         let long =
             line.split_whitespace().next().is_some_and(|address| address.len() >= frame::SHORTEST_ADDRESS);
-        line.starts_with(char::is_whitespace) && long && frame::of(line).is_some_and(|frame| frame.is_named())
+        line.starts_with(char::is_whitespace)
+            && long
+            && frame::parse(line).is_some_and(|frame| frame.is_named())
     };
     let has_frame = |pair: &[&str]| !pair[0].starts_with(char::is_whitespace) && is_frame(pair[1]);
     let alone = |line: &&str| {
-        let header = Header::of(line);
+        let header = Header::parse(line);
         let has_module = || header.frame().is_some_and(|frame| frame.module.is_some());
         match header.event {
             Some(_) => header.has_time || has_module(),
@@ -91,7 +93,7 @@ pub(crate) fn is(head: &[u8]) -> bool {
 
 /// The functions, innermost first, of a frame that has an address, a symbol and a module.
 pub(super) fn frame_names(line: &str) -> Option<Vec<String>> {
-    let frame = frame::of(line)?;
+    let frame = frame::parse(line)?;
     (frame.module.is_some() && frame.is_named()).then(|| frame.names())
 }
 
@@ -152,12 +154,12 @@ impl Parser {
         }
         // Without -g, commands are aligned to the right; a frame has no time, and its line begins with a tab.
         let indented = line.starts_with(char::is_whitespace);
-        let header = (!indented || !line.starts_with('\t')).then(|| Header::of(text));
+        let header = (!indented || !line.starts_with('\t')).then(|| Header::parse(text));
         let header = header.filter(|header| !indented || header.has_time);
         match header {
             Some(header) => self.begin_sample(&header),
             // Without any field for the header, a stack begins a sample.
-            None if self.open.is_none() && frame::of(text).is_some_and(|frame| frame.is_named()) => {
+            None if self.open.is_none() && frame::parse(text).is_some_and(|frame| frame.is_named()) => {
                 self.begin_sample(&Header::default());
                 self.push_frame(text);
             }
@@ -206,7 +208,7 @@ impl Parser {
     }
 
     fn push_frame(&mut self, text: &str) -> bool {
-        let Some(frame) = frame::of(text) else { return false };
+        let Some(frame) = frame::parse(text) else { return false };
         if let Some(names) = self.names.get(frame.text) {
             self.frames.extend_from_slice(names);
             return true;

@@ -103,7 +103,7 @@ fn random_wakeup_chains_match_reference_and_totals() {
                 if next(5) == 0 {
                     // Preempted: no thread caused it, and it is not a link.
                     let nanos = 1 + next(60);
-                    intervals.push(Of(&names[at], time, nanos, nanos, "R", "wait", None));
+                    intervals.push(TestInterval(&names[at], time, nanos, nanos, "R", "wait", None));
                     threads[at].runs = time + nanos as i64;
                 } else {
                     threads[at].asleep = Some(time);
@@ -127,7 +127,7 @@ fn random_wakeup_chains_match_reference_and_totals() {
             *truth.entry(chain(at, start, &carried, depth, &mut met)).or_default() += nanos;
             let waker = by.map_or(("irq", "kirq"), |by| (names[by].as_str(), "wake"));
             let state = if next(4) == 0 { "D" } else { "S" };
-            intervals.push(Of(&names[at], start, nanos, queue, state, "wait", Some(waker)));
+            intervals.push(TestInterval(&names[at], start, nanos, queue, state, "wait", Some(waker)));
             threads[at] = State { asleep: None, runs: over, carried };
         }
         // In random order.

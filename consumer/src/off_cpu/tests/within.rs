@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::live::Event;
-use crate::spans::report::{By, Filter};
+use crate::spans::report::{Filter, GroupBy};
 
 const GRAPHS: [Graph; 6] =
     [Graph::OffCpu, Graph::Wakeup, Graph::OffWake, Graph::Chain, Graph::RunQueue, Graph::Time];
@@ -87,7 +87,9 @@ fn innermost<'s>(spans: &'s [(&str, Span)], of: &str, at: i64) -> Option<&'s Spa
 struct Ran<'a>(&'a str, i64, u64);
 
 fn ran(of: &Ran<'_>) -> Item {
-    let Item::Sample(mut sample) = item(&Of(of.0, of.1, 0, 0, "", "main;spin", None)) else { unreachable!() };
+    let Item::Sample(mut sample) = item(&TestInterval(of.0, of.1, 0, 0, "", "main;spin", None)) else {
+        unreachable!()
+    };
     sample.event = "jdk.ExecutionSample".into();
     (sample.kind, sample.duration_nanos) = (Kind::Cpu, None);
     sample.weight = live::Weight { samples: 1, value: of.2, unit: Unit::Nanoseconds };
@@ -95,7 +97,7 @@ fn ran(of: &Ran<'_>) -> Item {
 }
 
 /// Returns time and count by span, and the totals.
-fn by_group(items: &[Item], options: Options) -> (BTreeMap<String, (u64, u64)>, Seen) {
+fn by_group(items: &[Item], options: Options) -> (BTreeMap<String, (u64, u64)>, InputTotals) {
     let mut off_cpu = OffCpu::new(options);
     items.iter().for_each(|item| off_cpu.take(item));
     let Drawn { model, seen, .. } = off_cpu.finish();
@@ -108,12 +110,12 @@ fn by_group(items: &[Item], options: Options) -> (BTreeMap<String, (u64, u64)>, 
     (sums, seen)
 }
 
-fn all_of(sums: &BTreeMap<String, (u64, u64)>) -> (u64, u64) {
+fn sum_all(sums: &BTreeMap<String, (u64, u64)>) -> (u64, u64) {
     sums.values().fold((0, 0), |sum, (value, count)| (sum.0 + value, sum.1 + count))
 }
 
 /// Returns true if a graph includes the ns `at` of an interval.
-fn weighs(graph: Graph, of: &Of<'_>, at: i64) -> bool {
+fn weighs(graph: Graph, of: &TestInterval<'_>, at: i64) -> bool {
     let ready = of.4 == "R" || at >= of.1 + (of.2 - of.3) as i64;
     match graph {
         Graph::OffCpu | Graph::OffWake | Graph::Chain => of.4 != "R",
@@ -130,7 +132,7 @@ fn time_inside_and_outside_spans_adds_up() {
         let mut random = Random(round);
         let mut spans: Vec<Span> = Vec::new();
         let mut told: Vec<(&str, Span)> = Vec::new();
-        let mut intervals: Vec<Of<'_>> = Vec::new();
+        let mut intervals: Vec<TestInterval<'_>> = Vec::new();
         let mut runs: Vec<Ran<'_>> = Vec::new();
         for name in names {
             let first = spans.len();
@@ -143,7 +145,7 @@ fn time_inside_and_outside_spans_adds_up() {
                 let queue = random.below(nanos as i64 + 1) as u64;
                 let (state, queue) = if random.below(5) == 0 { ("R", nanos) } else { ("S", queue) };
                 let waker = (state == "S").then(|| (names[random.below(3) as usize], "main;give"));
-                intervals.push(Of(name, at, nanos, queue, state, "main;wait;kfutex", waker));
+                intervals.push(TestInterval(name, at, nanos, queue, state, "main;wait;kfutex", waker));
                 at += nanos as i64 + random.below(9);
                 runs.push(Ran(name, at | 1, 5));
                 at += 2 + random.below(15);
@@ -154,18 +156,18 @@ fn time_inside_and_outside_spans_adds_up() {
         (1..items.len()).rev().for_each(|i| items.swap(i, random.below(i as i64 + 1) as usize));
         let root = |span: &Span| told.iter().find(|(_, of)| of.id == span.root).unwrap().1;
         type Named<'n> = &'n dyn Fn(&Span) -> String;
-        let groups: [(By, Named<'_>); 4] = [
-            (By::Name, &|span| span.name()),
-            (By::Endpoint, &|span| root(span).name()),
-            (By::Trace, &|span| format!("{:032x}", span.root)),
-            (By::Label("odd".into()), &|span| (span.id % 2).to_string()),
+        let groups: [(GroupBy, Named<'_>); 4] = [
+            (GroupBy::Name, &|span| span.name()),
+            (GroupBy::Endpoint, &|span| root(span).name()),
+            (GroupBy::Trace, &|span| format!("{:032x}", span.root)),
+            (GroupBy::Label("odd".into()), &|span| (span.id % 2).to_string()),
         ];
         for graph in GRAPHS {
-            let options = |by: Option<By>, only: Filter| Options {
+            let options = |by: Option<GroupBy>, only: Filter| Options {
                 spans: Some(OfSpans { by, only }),
                 ..Options::new(graph)
             };
-            let total = all_of(&by_group(&items, Options::new(graph)).0);
+            let total = sum_all(&by_group(&items, Options::new(graph)).0);
             for (by, name) in &groups {
                 let mut expected: BTreeMap<String, u64> = BTreeMap::new();
                 let mut put = |of: &str, at: i64, value: u64| {
@@ -186,7 +188,7 @@ fn time_inside_and_outside_spans_adds_up() {
                     .filter(|(_, sum)| *sum > 0)
                     .collect();
                 assert_eq!(found, expected, "round {round}: {graph:?} by {by:?}");
-                assert_eq!(all_of(&sums), total, "round {round}: {graph:?} by {by:?}");
+                assert_eq!(sum_all(&sums), total, "round {round}: {graph:?} by {by:?}");
                 assert_eq!((seen.drawn, seen.in_spans + seen.in_no_span), (total.0, total.0));
                 assert_eq!(seen.elsewhere, Weight::default());
             }
@@ -213,8 +215,8 @@ fn time_inside_and_outside_spans_adds_up() {
             }
             let only = Filter { names: vec!["n1".into()], ..Filter::default() };
             let (sums, seen) = by_group(&items, options(None, only.clone()));
-            assert_eq!((all_of(&sums).0, seen.drawn), (expected, expected), "round {round}: {graph:?}");
-            assert_eq!(all_of(&sums).1 + seen.elsewhere.count, total.1);
+            assert_eq!((sum_all(&sums).0, seen.drawn), (expected, expected), "round {round}: {graph:?}");
+            assert_eq!(sum_all(&sums).1 + seen.elsewhere.count, total.1);
             assert_eq!(expected + seen.elsewhere.value, total.0);
             assert!(expected > 0 && seen.elsewhere.value > 0);
             // Without a group by span, stacks begin as usual.
@@ -227,7 +229,7 @@ fn time_inside_and_outside_spans_adds_up() {
 fn interval_is_split_at_span_changes_and_wakeup() {
     let outer = Span { id: 1, parent: 0, root: 1, start: 100, end: 200 };
     let inner = Span { id: 2, parent: 1, root: 1, start: 120, end: 150 };
-    let wait = Of("w", 90, 100, 30, "S", "main;lock;kfutex", Some(("h", "main;unlock;kwake")));
+    let wait = TestInterval("w", 90, 100, 30, "S", "main;lock;kfutex", Some(("h", "main;unlock;kwake")));
     let items: Vec<Item> =
         [item(&wait)].into_iter().chain([outer, inner].iter().flat_map(|span| span.items("w"))).collect();
     let lines = |options: Options| {
@@ -244,7 +246,7 @@ fn interval_is_split_at_span_changes_and_wakeup() {
         ..Options::new(graph)
     };
     assert_eq!(
-        lines(by(Graph::Time, By::Name)),
+        lines(by(Graph::Time, GroupBy::Name)),
         [
             "[no span];w;[blocked: other];main;lock 10",
             "n1;w;[blocked: other];main;lock 30",
@@ -253,16 +255,16 @@ fn interval_is_split_at_span_changes_and_wakeup() {
         ]
     );
     assert_eq!(
-        lines(by(Graph::OffWake, By::Endpoint)),
+        lines(by(Graph::OffWake, GroupBy::Endpoint)),
         ["[no span];w;main;lock;--;unlock;main;h 10", "n1;w;main;lock;--;unlock;main;h 90"]
     );
     assert_eq!(
-        lines(by(Graph::Wakeup, By::Name)),
+        lines(by(Graph::Wakeup, GroupBy::Name)),
         ["[no span];h;main;unlock;w 10", "n1;h;main;unlock;w 30", "n2;h;main;unlock;w 30"]
     );
     // The frame is the thread's own name.
-    assert_eq!(lines(Options { names: false, ..by(Graph::RunQueue, By::Name) }), ["n1;main;lock 30"]);
-    let mut cut = by(Graph::OffCpu, By::Name);
+    assert_eq!(lines(Options { names: false, ..by(Graph::RunQueue, GroupBy::Name) }), ["n1;main;lock 30"]);
+    let mut cut = by(Graph::OffCpu, GroupBy::Name);
     cut.spans = Some(OfSpans { by: None, only: Filter { names: vec!["n2".into()], ..Filter::default() } });
     assert_eq!(lines(cut), ["w;main;lock 30"]);
 }
@@ -281,7 +283,7 @@ fn sample_is_assigned_to_its_recorded_span() {
     let mut items = vec![Item::Sample(carries), ran(&Ran("w", 501, 20))];
     items.extend(span.items("w"));
     let options = Options {
-        spans: Some(OfSpans { by: Some(By::Name), only: Filter::default() }),
+        spans: Some(OfSpans { by: Some(GroupBy::Name), only: Filter::default() }),
         ..Options::new(Graph::Time)
     };
     let (sums, _) = by_group(&items, options);
@@ -297,14 +299,14 @@ fn dropped_span_time_is_reported() {
         .flat_map(|id| {
             let span = Span { id, parent: 0, root: id, start: id * 10, end: id * 10 + 8 };
             let [scope, span] = span.items("w");
-            [item(&Of("w", id * 10 + 1, 5, 1, "S", "main;wait", None)), scope, span]
+            [item(&TestInterval("w", id * 10 + 1, 5, 1, "S", "main;wait", None)), scope, span]
         })
         .collect();
     for graph in [Graph::OffCpu, Graph::Chain, Graph::Time] {
-        let by = Some(OfSpans { by: Some(By::Name), only: Filter::default() });
+        let by = Some(OfSpans { by: Some(GroupBy::Name), only: Filter::default() });
         let options = Options { spans: by, ..Options::new(graph) };
         let (sums, seen) = by_group(&items, options.clone());
-        assert_eq!(all_of(&sums).0, 5 * many as u64);
+        assert_eq!(sum_all(&sums).0, 5 * many as u64);
         assert_eq!(sums["[spans left out]"].0, seen.in_spans_left_out);
         assert!(seen.in_spans_left_out > 0 && seen.in_spans > 0 && seen.in_no_span == 0, "{seen:?}");
         let mut off_cpu = OffCpu::new(options);

@@ -24,7 +24,7 @@ pub(in crate::print) struct Cost {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct CacheSlot {
     name: Name,
     cost: Cost,
     start: u32,
@@ -37,14 +37,14 @@ struct Place {
 #[derive(Debug)]
 pub(in crate::print) struct Cache {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<CacheSlot>,
     used: usize,
     age: u32,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { bytes: Vec::new(), places: vec![Place::default(); PLACES], used: 0, age: 1 }
+        Self { bytes: Vec::new(), places: vec![CacheSlot::default(); PLACES], used: 0, age: 1 }
     }
 }
 
@@ -53,7 +53,7 @@ impl Cache {
         self.bytes.clear();
         self.used = 0;
         self.age = self.age.checked_add(1).unwrap_or_else(|| {
-            self.places.fill(Place::default());
+            self.places.fill(CacheSlot::default());
             1
         });
     }
@@ -81,7 +81,7 @@ impl Cache {
         }
         let (start, len) = (self.bytes.len() as u32, text.len() as u32);
         self.bytes.extend_from_slice(text);
-        self.places[at] = Place { name, cost, start, len, age: self.age };
+        self.places[at] = CacheSlot { name, cost, start, len, age: self.age };
         self.used += 1;
     }
 

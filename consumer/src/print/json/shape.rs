@@ -98,8 +98,8 @@ fn field_shape(types: &Types, field: &Field, at: usize, style: Style) -> FieldSh
     }
     let of = field.class.and_then(|class| types.class(class));
     let meaning = match (field.annotation("jdk.jfr.Timespan"), field.annotation("jdk.jfr.Timestamp")) {
-        (Some(unit), _) => Meaning::Span(Unit::of(unit.value())),
-        (None, Some(unit)) => Meaning::Time(Unit::of(unit.value())),
+        (Some(unit), _) => Meaning::Span(Unit::from_annotation(unit.value())),
+        (None, Some(unit)) => Meaning::Time(Unit::from_annotation(unit.value())),
         (None, None) => Meaning::Number,
     };
     FieldShape {

@@ -58,7 +58,7 @@ impl Ratio {
     }
 
     /// A line for the total: `1.50 cycles per instruction of all`.
-    pub fn told(&self, difference: &Difference) -> String {
+    pub fn total_line(&self, difference: &Difference) -> String {
         let all = difference.after.total as f64 / difference.before.total as f64;
         format!("{all:.2} {} of all", self.name())
     }

@@ -162,7 +162,7 @@ impl Default for SvgOptions {
 
 impl SvgOptions {
     /// Returns default options with these common options.
-    pub fn of(picture: &PictureOptions) -> Self {
+    pub fn new(picture: &PictureOptions) -> Self {
         Self { picture: picture.clone(), ..Self::default() }
     }
 

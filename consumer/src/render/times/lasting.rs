@@ -12,7 +12,7 @@ use super::LONGEST;
 use crate::convert::{Collecting, Track};
 use crate::live::{COLLECTOR, Event, Fields, Item, Kind, Sample, Value as Field, field};
 use crate::model::Thread;
-use crate::spans::{Listener, Scope, SpanKey, Told};
+use crate::spans::{Listener, Scope, SpanKey, SpanRecord};
 
 /// Maximum number of events on a page.
 pub const MOST: usize = 200_000;
@@ -26,7 +26,7 @@ const ABOUT: [&str; 6] = ["monitorClass", "parkedClass", "path", "host", "addres
 
 /// The kind of an event, in the order of the page's `LASTING`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Of {
+enum DurationKind {
     Span,
     Lock,
     Io,
@@ -46,7 +46,7 @@ enum Name {
 #[derive(Clone, Debug)]
 struct Entry {
     thread: u32,
-    of: Of,
+    of: DurationKind,
     start: i64,
     nanos: u64,
     name: Name,
@@ -114,13 +114,13 @@ impl Lasting {
             }
             Item::Segment(_) => self.undoubted(collecting),
             Item::Sample(sample) => match self.record(item, Some(&sample.event)) {
-                Some(told) => self.told(told, Some(&sample.event), collecting),
+                Some(told) => self.add_record(told, Some(&sample.event), collecting),
                 None => self.waited(sample, collecting),
             },
             Item::Other(event) if COLLECTOR.contains(&&*event.event) => self.paused(event, collecting),
             Item::Other(_) => {
                 if let Some(told) = self.record(item, None) {
-                    self.told(told, None, collecting);
+                    self.add_record(told, None, collecting);
                 }
             }
             _ => {}
@@ -130,28 +130,30 @@ impl Lasting {
     fn undoubted(&mut self, collecting: &mut Collecting<'_>) {
         let types = std::mem::take(&mut self.doubtful);
         for (told, sample) in self.listener.undoubted().into_iter().zip(types) {
-            self.told(told, sample.as_ref(), collecting);
+            self.add_record(told, sample.as_ref(), collecting);
         }
     }
 
     /// Returns the span record of an item, of a sample of this type if it is one.
-    fn record(&mut self, item: &Item, sample: Option<&Arc<str>>) -> Option<Told> {
+    fn record(&mut self, item: &Item, sample: Option<&Arc<str>>) -> Option<SpanRecord> {
         let told = self.listener.take(item);
         self.doubtful.resize(self.listener.doubtful_count(), sample.cloned());
         told
     }
 
     /// Processes a record, of a sample of this type if it is of one.
-    fn told(&mut self, told: Told, sample: Option<&Arc<str>>, collecting: &mut Collecting<'_>) {
+    fn add_record(&mut self, told: SpanRecord, sample: Option<&Arc<str>>, collecting: &mut Collecting<'_>) {
         match told {
-            Told::Span(_, span) if self.spans.len() < MOST_SPANS || self.spans.contains_key(&span.key) => {
+            SpanRecord::Span(_, span)
+                if self.spans.len() < MOST_SPANS || self.spans.contains_key(&span.key) =>
+            {
                 let name = self.name(&span.name);
                 self.spans.insert(span.key, name);
             }
-            Told::Scope(thread, scope) => self.scope(&thread, scope, collecting),
-            Told::Interval(thread, span) => {
+            SpanRecord::Scope(thread, scope) => self.scope(&thread, scope, collecting),
+            SpanRecord::Interval(thread, span) => {
                 let name = Name::Text(self.name(&span.name));
-                self.put(sample, Of::Span, Some(&thread), name, (span.start, span.end), collecting);
+                self.put(sample, DurationKind::Span, Some(&thread), name, (span.start, span.end), collecting);
             }
             _ => {}
         }
@@ -164,7 +166,7 @@ impl Lasting {
         if !scope.open {
             self.open.remove(&key);
             let (name, range) = (Name::Span(scope.span), (scope.start, scope.end));
-            self.put(None, Of::Span, Some(thread), name, range, collecting);
+            self.put(None, DurationKind::Span, Some(thread), name, range, collecting);
         } else if self.open.len() < self.most || self.open.contains_key(&key) {
             let end = self.open.entry(key).or_insert(scope.end);
             *end = scope.end.max(*end);
@@ -175,8 +177,8 @@ impl Lasting {
 
     fn waited(&mut self, sample: &Sample, collecting: &mut Collecting<'_>) {
         let of = match sample.kind {
-            Kind::Lock => Of::Lock,
-            Kind::Io => Of::Io,
+            Kind::Lock => DurationKind::Lock,
+            Kind::Io => DurationKind::Io,
             _ => return,
         };
         let Some(nanos) = sample.duration_nanos else { return };
@@ -195,7 +197,7 @@ impl Lasting {
         };
         let start = event.time.epoch_nanos;
         let range = (start, start.saturating_add(nanos));
-        self.put(None, Of::Collector, thread, name, range, collecting);
+        self.put(None, DurationKind::Collector, thread, name, range, collecting);
     }
 
     /// Formats the subject: `jdk.FileRead` of `/etc/passwd` becomes `FileRead /etc/passwd`.
@@ -222,7 +224,7 @@ impl Lasting {
     fn put(
         &mut self,
         sample: Option<&Arc<str>>,
-        of: Of,
+        of: DurationKind,
         thread: Option<&Arc<Thread>>,
         name: Name,
         (start, end): (i64, i64),
@@ -266,7 +268,7 @@ impl Lasting {
         for ((thread, span, start), end) in std::mem::take(&mut self.open) {
             if collecting.meets(start, end.max(start)) {
                 let range = (start, end.max(start));
-                match entry(self.origin, thread, Of::Span, Name::Open(span), range) {
+                match entry(self.origin, thread, DurationKind::Span, Name::Open(span), range) {
                     Some(entry) => _ = longest.add(entry, self.most, threads),
                     None => longest.left_out += 1,
                 }
@@ -281,7 +283,7 @@ impl Lasting {
             Name::Text(_) => true,
             Name::Span(span) | Name::Open(span) => told.insert((entry.thread, entry.start, span)),
         });
-        let mut counts: BTreeMap<(Of, Arc<str>), u64> = BTreeMap::new();
+        let mut counts: BTreeMap<(DurationKind, Arc<str>), u64> = BTreeMap::new();
         let mut named = Vec::with_capacity(entries.len());
         for entry in &entries {
             let name = (entry.of, self.named(&entry.name));
@@ -318,7 +320,7 @@ impl Lasting {
 }
 
 /// Returns an event that lasted from `start` to `end`, in ns since 1970; `None` if it is not visible.
-fn entry(origin: i64, thread: u32, of: Of, name: Name, (start, end): (i64, i64)) -> Option<Entry> {
+fn entry(origin: i64, thread: u32, of: DurationKind, name: Name, (start, end): (i64, i64)) -> Option<Entry> {
     let (from, to) = (start.saturating_sub(origin), end.saturating_sub(origin));
     // Events before the origin are not visible.
     let is_visible = to >= 0 && from.unsigned_abs() <= LONGEST && to.unsigned_abs() <= LONGEST;
@@ -362,7 +364,7 @@ pub(super) struct Lasts {
 /// Duration events, in order of start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lasted {
-    names: Vec<(Of, Arc<str>)>,
+    names: Vec<(DurationKind, Arc<str>)>,
     /// By thread.
     pub(super) lanes: Vec<Vec<Lasts>>,
     left_out: u64,
@@ -372,7 +374,7 @@ impl Lasted {
     /// Appends the events to `columns`, after the samples: for each thread the times between starts, the
     /// durations and the numbers of names; then the names, in JSON. Returns the description for the page,
     /// or `None` if there are no events.
-    pub(super) fn tell(&self, columns: &mut Vec<u8>) -> Option<Value> {
+    pub(super) fn encode(&self, columns: &mut Vec<u8>) -> Option<Value> {
         let first = self.lanes.iter().filter_map(|lane| lane.first()).map(|of| of.start).min();
         if first.is_none() && self.left_out == 0 {
             return None;
@@ -466,7 +468,7 @@ mod tests {
         (both.into_iter().map(|(track, of)| (track.label.clone(), lane(of))).collect(), lasted.left_out)
     }
 
-    fn of(name: &str, start: i64, micros: u64) -> Named {
+    fn named_event(name: &str, start: i64, micros: u64) -> Named {
         (name.to_owned(), start, micros)
     }
 
@@ -485,8 +487,12 @@ mod tests {
         ];
         let (lanes, left_out) = gathered(10, &items);
         let open = format!("{} (not ended)", SpanKey::Id(3));
-        let worker = vec![of("GET /cart", 0, 30_000), of("query", 2_000, 3_000), of(&open, 40_000, 2_000)];
-        let none = vec![of("GarbageCollection G1New", 1_000, 1_000)];
+        let worker = vec![
+            named_event("GET /cart", 0, 30_000),
+            named_event("query", 2_000, 3_000),
+            named_event(&open, 40_000, 2_000),
+        ];
+        let none = vec![named_event("GarbageCollection G1New", 1_000, 1_000)];
         let labels: Vec<&str> = lanes.iter().map(|(label, _)| label.as_str()).collect();
         assert_eq!(labels, ["[no thread]", "[worker tid=7]"]);
         assert_eq!((&lanes[0].1, &lanes[1].1, left_out), (&none, &worker, 0));
@@ -527,7 +533,10 @@ mod tests {
         ];
         let (lanes, left_out) = gathered(10, &items);
         let name = "GarbageCollection G1New";
-        assert_eq!(lanes[0].1, [of(name, -2_000, 3_000), of(name, 1_000, 0), of(name, 5_000, 0)]);
+        assert_eq!(
+            lanes[0].1,
+            [named_event(name, -2_000, 3_000), named_event(name, 1_000, 0), named_event(name, 5_000, 0)]
+        );
         assert_eq!(left_out, 4);
     }
 }

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::fold;
 use crate::model::{Id, Stack};
 use crate::print::clock;
-use crate::spans::moments::{Moment, Moments, What};
+use crate::spans::moments::{Activity, Moment, Moments};
 use crate::spans::trace::Line;
 use crate::spans::{Profile, SpanKey, TraceId};
 use columns::Columns;
@@ -104,15 +104,15 @@ pub fn write(view: &TraceView<'_>, out: &mut impl Write) -> Result<(), Error> {
 }
 
 /// Returns the code of a sample's kind on the page: the order of `WHAT` in model.js.
-fn code(what: What) -> u64 {
+fn code(what: Activity) -> u64 {
     match what {
-        What::Cpu => 0,
-        What::Running => 1,
-        What::Waiting => 2,
-        What::Allocation => 3,
-        What::Lock => 4,
-        What::Io => 5,
-        What::Other => 6,
+        Activity::Cpu => 0,
+        Activity::Running => 1,
+        Activity::Waiting => 2,
+        Activity::Allocation => 3,
+        Activity::Lock => 4,
+        Activity::Io => 5,
+        Activity::Other => 6,
     }
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use jfr_format::pool::KeyHash;
 
 use super::ids::{SpanKey, TraceId};
-use super::join::{Counts, Path, Taken};
-use super::told::{Scope, SpanContext};
+use super::join::{Counts, JoinedSample, Path};
+use super::span_events::{Scope, SpanContext};
 use crate::model::{Frame, Id, Thread};
 use tree::{ROOT, Tree};
 
@@ -86,12 +86,12 @@ pub(super) struct ThreadTrees {
 
 /// Properties of spans that activations do not contain.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct KnownSpans<'a> {
     pub(super) contexts: &'a HashMap<SpanKey, Arc<SpanContext>, KeyHash>,
     pub(super) parents: &'a HashMap<SpanKey, Option<SpanKey>, KeyHash>,
 }
 
-impl Known<'_> {
+impl KnownSpans<'_> {
     fn is_sampled(&self, span: SpanKey) -> bool {
         self.contexts.get(&span).is_none_or(|context| context.is_sampled())
     }
@@ -112,7 +112,7 @@ impl ThreadTrees {
     }
 
     /// Adds a sample that is in a span.
-    pub(super) fn sample<P>(&mut self, sample: &Taken<P>) {
+    pub(super) fn sample<P>(&mut self, sample: &JoinedSample<P>) {
         let Some(Path { thread, frames }) = &sample.path else { return };
         let mut put =
             |time, count| self.points.push(Point { time, thread: *thread, path: frames.clone(), count });
@@ -129,7 +129,7 @@ impl ThreadTrees {
         number: u32,
         to: i64,
         scopes: &[Scope],
-        how: (&Inference, Known<'_>),
+        how: (&Inference, KnownSpans<'_>),
         counts: &mut Counts,
         out: &mut impl FnMut(Inferred),
     ) {
@@ -184,7 +184,7 @@ impl ThreadTrees {
             let mut tree = grown(&part(root, begin, until), within.iter(), &points, known, inference);
             tree.finish();
             counts.nodes_dropped += tree.dropped;
-            Spans { tree: &tree, known, number, thread: first.thread, out }.of_children(
+            Spans { tree: &tree, known, number, thread: first.thread, out }.infer_children(
                 ROOT,
                 None,
                 root.span,
@@ -216,7 +216,7 @@ fn grown<'s>(
     root: &Scope,
     within: impl Iterator<Item = &'s Scope>,
     points: &[Point],
-    known: Known<'_>,
+    known: KnownSpans<'_>,
     inference: &Inference,
 ) -> Tree<Id<Frame>> {
     let mut tree = Tree::new(root.span, root.start, inference.min_duration);
@@ -253,7 +253,7 @@ fn grown<'s>(
 /// Converts the nodes of a tree to spans.
 struct Spans<'a, O> {
     tree: &'a Tree<Id<Frame>>,
-    known: Known<'a>,
+    known: KnownSpans<'a>,
     number: u32,
     thread: Id<Thread>,
     out: &'a mut O,
@@ -261,7 +261,13 @@ struct Spans<'a, O> {
 
 impl<O: FnMut(Inferred)> Spans<'_, O> {
     /// `parent` is the inferred span around the nodes; `pillars` are the frames between, outermost first.
-    fn of_children(&mut self, at: usize, parent: Option<u64>, within: SpanKey, pillars: &mut Vec<Id<Frame>>) {
+    fn infer_children(
+        &mut self,
+        at: usize,
+        parent: Option<u64>,
+        within: SpanKey,
+        pillars: &mut Vec<Id<Frame>>,
+    ) {
         for &child in &self.tree.nodes[at].children {
             let node = &self.tree.nodes[child];
             let Some(frame) = node.frame else { continue };
@@ -271,7 +277,7 @@ impl<O: FnMut(Inferred)> Spans<'_, O> {
             };
             if self.tree.is_pillar(child) {
                 pillars.push(frame);
-                self.of_children(child, parent, within, pillars);
+                self.infer_children(child, parent, within, pillars);
                 pillars.pop();
                 continue;
             }
@@ -302,7 +308,7 @@ impl<O: FnMut(Inferred)> Spans<'_, O> {
                     children: children.map(|(span, _)| *span).collect(),
                 });
             }
-            self.of_children(child, Some(id), within, &mut Vec::new());
+            self.infer_children(child, Some(id), within, &mut Vec::new());
         }
     }
 }

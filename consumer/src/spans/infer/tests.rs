@@ -55,7 +55,7 @@ fn spans(picture: &[&str], min_ticks: i64) -> String {
         }
     }
     let (contexts, parents) = (HashMap::default(), HashMap::default());
-    let known = Known { contexts: &contexts, parents: &parents };
+    let known = KnownSpans { contexts: &contexts, parents: &parents };
     let inference = Inference { min_duration: min_ticks * TICK };
     let mut trees = ThreadTrees { points, done: None };
     let mut inferred = Vec::new();

@@ -18,12 +18,12 @@ use std::sync::Arc;
 use jfr_format::pool::KeyHash;
 
 use super::ids::SpanKey;
-use super::infer::{Inference, Inferred, Known};
-use super::told::{Labels, Scope, Span, SpanContext, UNNUMBERED};
+use super::infer::{Inference, Inferred, KnownSpans};
+use super::span_events::{Labels, Scope, Span, SpanContext, UNNUMBERED};
 use crate::model::Thread;
 pub use limits::{Counts, Limits};
 pub(super) use sample::nanos;
-pub use sample::{Attributed, Path, Taken};
+pub use sample::{Attributed, JoinedSample, Path};
 use thread::OfThread;
 
 /// See the module's documentation.
@@ -79,7 +79,7 @@ impl<P> Joiner<P> {
             let Self { numbers, threads, .. } = self;
             numbers.known.retain(|_, number| threads.contains_key(number));
         }
-        self.numbers.of(thread)
+        self.numbers.number(thread)
     }
 
     /// Returns the statistics so far.
@@ -93,7 +93,7 @@ impl<P> Joiner<P> {
     }
 
     /// Adds a sample of the thread with this number.
-    pub fn sample(&mut self, thread: u32, sample: Taken<P>) {
+    pub fn sample(&mut self, thread: u32, sample: JoinedSample<P>) {
         // The sample is late if a watermark has excluded samples this old.
         self.latest = self.latest.max(sample.time);
         if let Some(context) = &sample.own {
@@ -242,7 +242,7 @@ impl<P> Joiner<P> {
             let Some(of) = self.threads.get_mut(&number) else { continue };
             of.settle(to, self.settled, &self.known, &mut self.counts, self.inference.is_some(), out);
             if let Some(inference) = &self.inference {
-                let known = Known { contexts: &self.known, parents: &self.parents };
+                let known = KnownSpans { contexts: &self.known, parents: &self.parents };
                 let activations = of.activations();
                 of.trees.advance(number, to, &activations, (inference, known), &mut self.counts, inferred);
             }
@@ -297,7 +297,7 @@ pub(super) struct Numbers {
 type Identity = (i64, i64, Option<Arc<str>>, Option<Arc<str>>);
 
 impl Numbers {
-    pub(super) fn of(&mut self, thread: &Thread) -> u32 {
+    pub(super) fn number(&mut self, thread: &Thread) -> u32 {
         let name = if thread.os_id == 0 && thread.java_id == 0 { thread.os_name.clone() } else { None };
         let os_id = if thread.java_id == 0 { thread.os_id } else { 0 };
         let identity = (os_id, thread.java_id, thread.group.clone(), name);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::told::SpanContext;
+use super::super::span_events::SpanContext;
 use crate::live::{Kind, Sample, Weight};
 use crate::model::{Frame, Id, Thread, Unit};
 
@@ -12,7 +12,7 @@ const RUNS: [&str; 3] = ["STATE_RUNNABLE", "STATE_DEFAULT", "STATE_WAITING_FOR_C
 /// The properties of a sample that concern spans; `of` is the caller's data.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Taken<P> {
+pub struct JoinedSample<P> {
     /// Time of the sample, or start of its event, in ns since 1970.
     pub time: i64,
     /// Duration that it represents from then on, in ns; 0 for a point in time.
@@ -41,7 +41,7 @@ pub struct Path {
     pub frames: Arc<[Id<Frame>]>,
 }
 
-impl<P> Taken<P> {
+impl<P> JoinedSample<P> {
     /// Converts a recorded sample.
     pub fn new(sample: &Sample, of: P) -> Self {
         let Weight { samples, value, unit } = sample.weight;
@@ -75,7 +75,7 @@ impl<P> Taken<P> {
 #[derive(Clone, Debug)]
 pub struct Attributed<'a, P> {
     /// The whole sample with its whole weight.
-    pub sample: &'a Taken<P>,
+    pub sample: &'a JoinedSample<P>,
     /// Weight of the part.
     pub weight: Weight,
     /// Its span; `None` if it was outside of spans.

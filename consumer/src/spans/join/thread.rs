@@ -7,9 +7,9 @@ use jfr_format::pool::KeyHash;
 
 use super::super::ids::SpanKey;
 use super::super::infer::ThreadTrees;
+use super::super::span_events::{Labels, Scope, SpanContext};
 use super::super::timeline::Timeline;
-use super::super::told::{Labels, Scope, SpanContext};
-use super::{Attributed, Counts, Taken};
+use super::{Attributed, Counts, JoinedSample};
 use crate::live::{Kind, Weight};
 
 /// Maximum number of old unfinished activations that are stored per thread.
@@ -18,7 +18,7 @@ const MOST_OPEN: usize = 16;
 /// State of one thread.
 #[derive(Debug)]
 pub(super) struct OfThread<P> {
-    pub(super) pending: Vec<Taken<P>>,
+    pub(super) pending: Vec<JoinedSample<P>>,
     /// Contexts by time; the flag is true if a sample was found.
     pub(super) contexts: BTreeMap<i64, (Arc<SpanContext>, bool)>,
     pub(super) scopes: Vec<Scope>,
@@ -57,7 +57,7 @@ impl<P> OfThread<P> {
         out: &mut impl FnMut(Attributed<'_, P>),
     ) {
         let all = std::mem::take(&mut self.pending);
-        let (mut due, wait): (Vec<Taken<P>>, Vec<Taken<P>>) =
+        let (mut due, wait): (Vec<JoinedSample<P>>, Vec<JoinedSample<P>>) =
             all.into_iter().partition(|sample| sample.end() < to || to == i64::MAX);
         self.pending = wait;
         if due.is_empty() {

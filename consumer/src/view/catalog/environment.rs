@@ -10,8 +10,8 @@ pub(super) const VIEWS: &[View] = &[
     view("recording", Environment, "Recording", &["*"], &[
         count("Events"), min("First Event", "startTime"), max("Last Event", "startTime"),
         spread("Length", "startTime"), distinct("Event Types", "@type"),
-        last("Dump Reason", "reason").of(&["jdk.DumpReason", "jdk.Shutdown"]),
-        last("Data Lost", "total").of(&["jdk.DataLoss"]),
+        last("Dump Reason", "reason").types(&["jdk.DumpReason", "jdk.Shutdown"]),
+        last("Data Lost", "total").types(&["jdk.DataLoss"]),
     ]),
     view("active-recordings", Environment, "Recordings that ran", &["jdk.ActiveRecording"], &[
         key("Id", "id"), last("Name", "name"), last("Start", "recordingStart"), last("Duration", "recordingDuration"),
@@ -61,8 +61,8 @@ pub(super) const VIEWS: &[View] = &[
     view("system-information", Environment, "System", &[
         "jdk.CPUInformation", "jdk.PhysicalMemory", "jdk.OSInformation", "jdk.VirtualizationInformation",
     ], &[
-        last("Memory", "totalSize").of(&["jdk.PhysicalMemory"]), last("System", "osVersion"),
-        last("Virtualization", "name").of(&["jdk.VirtualizationInformation"]), last("CPU", "cpu"), last("Cores", "cores"),
+        last("Memory", "totalSize").types(&["jdk.PhysicalMemory"]), last("System", "osVersion"),
+        last("Virtualization", "name").types(&["jdk.VirtualizationInformation"]), last("CPU", "cpu"), last("Cores", "cores"),
         last("Hardware Threads", "hwThreads"), last("Sockets", "sockets"), last("Description", "description"),
     ]),
     view("system-processes", Environment, "Processes of the system", &["jdk.SystemProcess"], &[

@@ -17,20 +17,20 @@ pub(super) const VIEWS: &[View] = &[
         sum("Percent", "samples|#1").share(), sum("Time", "@span"),
     ]).by(2).top(25),
     view("native-allocation", Native, "Native memory by the function that asked for it", &["profiler.Malloc", "profiler.Free"], &[
-        key("Function", "stackTrace.caller").of(&["profiler.Malloc"]), count("Allocations").of(&["profiler.Malloc"]),
+        key("Function", "stackTrace.caller").types(&["profiler.Malloc"]), count("Allocations").types(&["profiler.Malloc"]),
         sum("Bytes", "size"), sum("Percent", "size").share(), live_count("Live"), live_sum("Live Bytes"),
     ]).by(2).top(25),
     view("native-leaks", Native, "Native memory not freed, by stack", &["profiler.Malloc", "profiler.Free"], &[
-        key("Stack", "stackTrace").of(&["profiler.Malloc"]), live_count("Live"), live_sum("Live Bytes"),
-        live_sum("Percent").share(), count("Allocations").of(&["profiler.Malloc"]), sum("Bytes", "size"),
+        key("Stack", "stackTrace").types(&["profiler.Malloc"]), live_count("Live"), live_sum("Live Bytes"),
+        live_sum("Percent").share(), count("Allocations").types(&["profiler.Malloc"]), sum("Bytes", "size"),
     ]).by(2).top(25),
     view("native-allocation-by-thread", Native, "Native memory by thread", &["profiler.Malloc", "profiler.Free"], &[
-        key("Thread", "eventThread").of(&["profiler.Malloc"]), count("Allocations").of(&["profiler.Malloc"]), sum("Bytes", "size"),
+        key("Thread", "eventThread").types(&["profiler.Malloc"]), count("Allocations").types(&["profiler.Malloc"]), sum("Bytes", "size"),
         sum("Percent", "size").share(), live_count("Live"), live_sum("Live Bytes"),
     ]).by(2),
     view("native-allocation-balance", Native, "Calls of malloc and free", &["profiler.Malloc", "profiler.Free"], &[
-        count("Allocations").of(&["profiler.Malloc"]), sum("Bytes", "size"), mean("Average", "size"), max("Largest", "size"),
-        count("Frees").of(&["profiler.Free"]), live_count("Live"), live_sum("Live Bytes"),
+        count("Allocations").types(&["profiler.Malloc"]), sum("Bytes", "size"), mean("Average", "size"), max("Largest", "size"),
+        count("Frees").types(&["profiler.Free"]), live_count("Live"), live_sum("Live Bytes"),
     ]),
     view("live-allocation", Native, "Native memory that was never freed, by stack", &["flightline.LiveAllocation"], &[
         key("Stack", "stackTrace"), count("Samples"), sum("Bytes", "weight"), sum("Percent", "weight").share(),

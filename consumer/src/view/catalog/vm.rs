@@ -40,13 +40,13 @@ pub(super) const VIEWS: &[View] = &[
         "jdk.GarbageCollection", "jdk.GCHeapSummary", "jdk.YoungGarbageCollection", "jdk.OldGarbageCollection",
         "jdk.ZYoungGarbageCollection", "jdk.ZOldGarbageCollection",
     ], &[
-        first("Start", "startTime").of(&["jdk.GarbageCollection"]), key("Id", "gcId"),
-        first("Generation", "@label").of(GENERATIONS),
-        first("Name", "name").of(&["jdk.GarbageCollection"]), first("Cause", "cause").of(&["jdk.GarbageCollection"]),
-        first("Heap Before", "heapUsed").of(&["jdk.GCHeapSummary"]).when("when", "Before GC"),
-        first("Heap After", "heapUsed").of(&["jdk.GCHeapSummary"]).when("when", "After GC"),
-        first("Longest Pause", "longestPause").of(&["jdk.GarbageCollection"]),
-        first("All Pauses", "sumOfPauses").of(&["jdk.GarbageCollection"]),
+        first("Start", "startTime").types(&["jdk.GarbageCollection"]), key("Id", "gcId"),
+        first("Generation", "@label").types(GENERATIONS),
+        first("Name", "name").types(&["jdk.GarbageCollection"]), first("Cause", "cause").types(&["jdk.GarbageCollection"]),
+        first("Heap Before", "heapUsed").types(&["jdk.GCHeapSummary"]).when("when", "Before GC"),
+        first("Heap After", "heapUsed").types(&["jdk.GCHeapSummary"]).when("when", "After GC"),
+        first("Longest Pause", "longestPause").types(&["jdk.GarbageCollection"]),
+        first("All Pauses", "sumOfPauses").types(&["jdk.GarbageCollection"]),
     ]).up(1),
     view("gc-causes", Vm, "Garbage collections by cause", &["jdk.GarbageCollection"], &[
         key("Cause", "cause"), key("Name", "name"), count("Count"), sum("Pauses", "sumOfPauses"), max("Longest Pause", "longestPause"),
@@ -95,11 +95,11 @@ pub(super) const VIEWS: &[View] = &[
         each("Committed", "heapSpace.committedSize"),
     ]),
     view("tlabs", Vm, "Thread-local allocation buffers", &["jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"], &[
-        count("Buffers").of(&["jdk.ObjectAllocationInNewTLAB"]), min("Smallest", "tlabSize"), mean("Average", "tlabSize"),
+        count("Buffers").types(&["jdk.ObjectAllocationInNewTLAB"]), min("Smallest", "tlabSize"), mean("Average", "tlabSize"),
         max("Largest", "tlabSize"), sum("Total", "tlabSize"),
-        count("Outside").of(&["jdk.ObjectAllocationOutsideTLAB"]),
-        mean("Average Outside", "allocationSize").of(&["jdk.ObjectAllocationOutsideTLAB"]),
-        sum("Total Outside", "allocationSize").of(&["jdk.ObjectAllocationOutsideTLAB"]),
+        count("Outside").types(&["jdk.ObjectAllocationOutsideTLAB"]),
+        mean("Average Outside", "allocationSize").types(&["jdk.ObjectAllocationOutsideTLAB"]),
+        sum("Total Outside", "allocationSize").types(&["jdk.ObjectAllocationOutsideTLAB"]),
     ]),
     view("blocked-by-system-gc", Vm, "Calls of System.gc()", &["jdk.SystemGC"], &[
         each("Time", "startTime"), each("Duration", "duration"), each("Stack", "stackTrace"),
@@ -135,9 +135,9 @@ pub(super) const VIEWS: &[View] = &[
     ]).by(1),
 
     view("safepoints", Vm, "Safepoints", &["jdk.SafepointBegin", "jdk.SafepointEnd", "jdk.SafepointStateSynchronization"], &[
-        first("Start", "startTime").of(&["jdk.SafepointBegin"]), key("Id", "safepointId"),
-        spread("Duration", "startTime").of(&["jdk.SafepointBegin", "jdk.SafepointEnd"]),
-        first("Synchronization", "duration").of(&["jdk.SafepointStateSynchronization"]),
+        first("Start", "startTime").types(&["jdk.SafepointBegin"]), key("Id", "safepointId"),
+        spread("Duration", "startTime").types(&["jdk.SafepointBegin", "jdk.SafepointEnd"]),
+        first("Synchronization", "duration").types(&["jdk.SafepointStateSynchronization"]),
         first("In JNI Critical", "jniCriticalThreadCount"), first("Threads", "totalThreadCount"),
     ]).up(1),
     view("vm-operations", Vm, "Operations of the virtual machine", &["jdk.ExecuteVMOperation"], &[

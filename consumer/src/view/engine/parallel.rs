@@ -22,7 +22,7 @@ struct Blank {
 }
 
 impl Blank {
-    fn of(viewer: &Viewer) -> Self {
+    fn from_viewer(viewer: &Viewer) -> Self {
         let own: Vec<usize> = viewer.own.values().copied().collect();
         let plans = viewer.rows.iter().enumerate().filter(|(at, _)| !own.contains(at));
         Self { options: viewer.options.clone(), rows: plans.map(|(_, rows)| rows.blank()).collect() }
@@ -54,7 +54,7 @@ impl Viewer {
         let lists = self.options.limit.is_none()
             && (self.options.all_event_types || !self.options.event_types.is_empty());
         if jobs > 1 && !lists {
-            let blank = Blank::of(self);
+            let blank = Blank::from_viewer(self);
             let mut sum: Option<Self> = None;
             let part = |decoder: &mut Decoder| {
                 let mut viewer = blank.viewer();
@@ -112,7 +112,7 @@ impl Viewer {
                 }
             }
         }
-        self.room = Room::beside(&self.rows);
+        self.room = Room::left_by(&self.rows);
         cut_lists(&mut self.rows);
         for (name, events) in later.counts {
             *self.counts.entry(name).or_default() += events;

@@ -5,7 +5,7 @@ use crate::view::find;
 /// frees.
 fn live(steps: &[(i64, i64, Option<i64>)]) -> (Datum, Datum) {
     let view = find("native-allocation-by-thread").unwrap();
-    let mut rows = Rows::new(Plan::of_view(view), None);
+    let mut rows = Rows::new(Plan::from_view(view), None);
     let row = rows.row(vec![Datum::Text("main".into())], &mut Room::default()).unwrap();
     rows.seen = 1;
     for &(address, time, size) in steps {
@@ -36,7 +36,7 @@ fn freed_allocations_are_not_live() {
 #[test]
 fn limited_lists_retain_top_rows() {
     let view = find("longest-compilations").unwrap();
-    let mut rows = Rows::new(Plan::of_view(view), Some(3));
+    let mut rows = Rows::new(Plan::from_view(view), Some(3));
     for i in 0..5000_i64 {
         let duration = Datum::Int((i * 7919) % 5000, Unit::Span);
         rows.push(i, vec![Datum::Int(i, Unit::Time), duration]);
@@ -51,7 +51,7 @@ fn limited_lists_retain_top_rows() {
 /// Returns the rows after these events: address, time, and bytes, or `None` for a free.
 fn rows_after(steps: &[(i64, i64, Option<i64>)]) -> Rows {
     let view = find("native-allocation-by-thread").unwrap();
-    let mut rows = Rows::new(Plan::of_view(view), None);
+    let mut rows = Rows::new(Plan::from_view(view), None);
     for &(address, time, size) in steps {
         rows.seen += 1;
         match size {
@@ -102,7 +102,7 @@ fn merged_parts_have_all_live_allocations() {
 /// Returns the rows of `memory-leaks-by-class` after these events: time, class, and whether the event
 /// type counts only at its latest time.
 fn leaks(events: &[(i64, i64, bool)]) -> Rows {
-    let mut rows = Rows::new(Plan::of_view(find("memory-leaks-by-class").unwrap()), None);
+    let mut rows = Rows::new(Plan::from_view(find("memory-leaks-by-class").unwrap()), None);
     for &(time, class, moments) in events {
         rows.seen += 1;
         if !moments {
@@ -137,7 +137,7 @@ fn only_latest_time_among_parts_counts() {
 
 /// Lists with two columns, and rows with texts of different lengths; cut every `cut_after` rows.
 fn listed(ranges: &[std::ops::Range<i64>], cut_after: i64) -> Vec<Rows> {
-    let mut plan = Plan::of_view(find("longest-compilations").unwrap());
+    let mut plan = Plan::from_view(find("longest-compilations").unwrap());
     plan.limit = None;
     plan.order = None;
     let mut all: Vec<Rows> = ranges.iter().map(|_| Rows::new(plan.clone(), None)).collect();
@@ -182,7 +182,7 @@ fn unlimited_lists_share_available_memory() {
 #[test]
 fn groups_share_available_memory() {
     let mut room = Room(1000);
-    let mut rows = Rows::new(Plan::of_view(find("native-allocation-by-thread").unwrap()), None);
+    let mut rows = Rows::new(Plan::from_view(find("native-allocation-by-thread").unwrap()), None);
     let size = rows.group_size(&[Datum::Int(1, Unit::One)]);
     let made = (0..100).filter(|&i| rows.row(vec![Datum::Int(i, Unit::One)], &mut room).is_some()).count();
     assert_eq!((made, rows.more), (1000 / size, 100 - (1000 / size) as u64));

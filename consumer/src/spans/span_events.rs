@@ -92,7 +92,7 @@ pub struct Scope {
 
 /// A span record. Times are in ns since 1970.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum SpanRecord {
     /// The span of this thread's samples at this time (for events with a duration: at their start).
     Context(Arc<Thread>, i64, SpanContext),
     /// A span that ended on this thread.
@@ -108,7 +108,7 @@ pub enum Told {
 }
 
 /// Converts an event that is not a sample. `nanos` converts ticks of the chunk to nanoseconds.
-pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told> {
+pub(super) fn from_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<SpanRecord> {
     let fields = Fields(&event.fields);
     let start = event.time.epoch_nanos;
     let end = || start.saturating_add(nanos(fields.number("duration").unwrap_or(0)).max(0));
@@ -116,11 +116,11 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
     match &*event.event {
         "flightline.SampleContext" => {
             let context = match event.field("context") {
-                Some(Value::Struct(context)) => context_of(&Fields(context))?,
+                Some(Value::Struct(context)) => parse_context(&Fields(context))?,
                 // The fields are in the event itself.
-                _ => context_of(&fields)?,
+                _ => parse_context(&fields)?,
             };
-            Some(Told::Context(thread()?, start, context))
+            Some(SpanRecord::Context(thread()?, start, context))
         }
         name @ ("flightline.Span" | "flightline.OpenSpan") => {
             let key = fields.span("spanId")?;
@@ -133,11 +133,11 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
                 start,
                 end: end(),
                 flags: fields.flags(),
-                labels: labels_of(&fields.text("labels").unwrap_or_default()),
+                labels: parse_labels(&fields.text("labels").unwrap_or_default()),
                 open: name == "flightline.OpenSpan",
                 samples: fields.number("samples").and_then(|samples| u32::try_from(samples).ok()),
             };
-            Some(Told::Span(thread(), span))
+            Some(SpanRecord::Span(thread(), span))
         }
         "flightline.SpanScope" => {
             let scope = Scope {
@@ -147,20 +147,20 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
                 end: end(),
                 open: matches!(event.field("open"), Some(Value::Boolean(true))),
             };
-            Some(Told::Scope(thread()?, scope))
+            Some(SpanRecord::Scope(thread()?, scope))
         }
-        "flightline.Watermark" => Some(Told::Watermark(start)),
+        "flightline.Watermark" => Some(SpanRecord::Watermark(start)),
         "datadog.Endpoint" => {
             let name = fields.text("endpoint").filter(|name| !name.is_empty());
             let name = name.or_else(|| fields.text("operation"))?;
-            Some(Told::Endpoint(fields.span("localRootSpanId")?, name))
+            Some(SpanRecord::Endpoint(fields.span("localRootSpanId")?, name))
         }
         name => interval(name, &fields, &event.contextual, thread()?, start, end()),
     }
 }
 
 /// Converts the span information in a sample.
-pub(super) fn of_sample(sample: &Sample) -> Option<Told> {
+pub(super) fn from_sample(sample: &Sample) -> Option<SpanRecord> {
     let duration = sample.duration_nanos.filter(|_| !sample.contextual.is_empty())?;
     let start = sample.time.epoch_nanos;
     let end = start.saturating_add(i64::try_from(duration).unwrap_or(i64::MAX));
@@ -174,7 +174,7 @@ fn interval(
     thread: Arc<Thread>,
     start: i64,
     end: i64,
-) -> Option<Told> {
+) -> Option<SpanRecord> {
     if event != "profiler.Span" && contextual.is_empty() {
         return None;
     }
@@ -189,14 +189,14 @@ fn interval(
     let name = fields.text("tag").or(told);
     let name = name.unwrap_or_else(|| event.rsplit(['.', '$']).next().unwrap_or(event).into());
     let id = |name: &str| labels.get(name).and_then(|id| u64::from_str_radix(id, 16).ok());
-    let key = id("spanId").and_then(SpanKey::of).unwrap_or(UNNUMBERED);
+    let key = id("spanId").and_then(SpanKey::from_id).unwrap_or(UNNUMBERED);
     let trace = labels.get("traceId").and_then(|id| id.parse().ok()).unwrap_or_default();
-    let parent = id("parentSpanId").and_then(SpanKey::of);
+    let parent = id("parentSpanId").and_then(SpanKey::from_id);
     let labels = labels.into();
     let (open, samples) = (false, None);
     let span =
         Span { key, name, trace, parent, local_root: key, start, end, flags: 1, labels, open, samples };
-    Some(Told::Interval(thread, span))
+    Some(SpanRecord::Interval(thread, span))
 }
 
 /// The key of an interval without a number.
@@ -207,7 +207,7 @@ const DATADOG_NAME: &str = "_dd.trace.operation";
 
 /// Returns the context in the fields of another producer's sample.
 pub(crate) fn own_context(span: u64, fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
-    let span = SpanKey::of(span)?;
+    let span = SpanKey::from_id(span)?;
     let fields = Fields(fields);
     let mut labels: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
     for name in ["contextId", "spanName", DATADOG_NAME] {
@@ -232,10 +232,10 @@ pub(crate) fn own_context(span: u64, fields: &[(Arc<str>, Value)]) -> Option<Spa
 
 /// Converts a constant `flightline.types.SpanContext`.
 pub(crate) fn context(fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
-    context_of(&Fields(fields))
+    parse_context(&Fields(fields))
 }
 
-fn context_of(fields: &Fields<'_>) -> Option<SpanContext> {
+fn parse_context(fields: &Fields<'_>) -> Option<SpanContext> {
     let text = fields.text("labels").unwrap_or_default();
     let of_labels = || {
         let mut hasher = DefaultHasher::new();
@@ -248,12 +248,12 @@ fn context_of(fields: &Fields<'_>) -> Option<SpanContext> {
         local_root: fields.span("localRootSpanId").unwrap_or(span),
         trace: fields.trace(),
         flags: fields.flags(),
-        labels: labels_of(&text),
+        labels: parse_labels(&text),
     })
 }
 
 /// Parses labels from a JSON object, the format of `flightline.Span` and contexts; empty for other text.
-pub fn labels_of(text: &str) -> Labels {
+pub fn parse_labels(text: &str) -> Labels {
     if text.is_empty() {
         return Labels::default();
     }
@@ -301,12 +301,12 @@ impl Fields<'_> {
     }
 
     fn span(&self, name: &str) -> Option<SpanKey> {
-        SpanKey::of(self.number(name)?.cast_unsigned())
+        SpanKey::from_id(self.number(name)?.cast_unsigned())
     }
 
     fn trace(&self) -> TraceId {
         let half = |name| self.number(name).unwrap_or(0);
-        TraceId::of_halves(half("traceIdHi"), half("traceIdLo"))
+        TraceId::from_halves(half("traceIdHi"), half("traceIdLo"))
     }
 
     /// Without flags, recorded spans are treated as sampled.
