@@ -68,7 +68,7 @@ enum Recognizer {
     Text(fn(&[u8]) -> bool),
 }
 
-/// Number of bytes that [`of_bytes`] needs.
+/// Number of bytes that [`detect_bytes`] needs.
 pub const FIRST_BYTES: usize = 12;
 
 /// All formats; an input has the first of them that its beginning fits.

@@ -88,7 +88,7 @@ pub fn read_recording(
     read_recordings(std::slice::from_ref(recording), top, jobs, progress)
 }
 
-/// Like [`of_recording`], for several recordings that are consecutive parts of one: the chunks of a
+/// Like [`read_recording`], for several recordings that are consecutive parts of one: the chunks of a
 /// repository.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ fn read(
     Ok(sum.unwrap_or_else(|| Summary::new(scope)))
 }
 
-/// Reads a stream to its end; see [`of_recording`].
+/// Reads a stream to its end; see [`read_recording`].
 ///
 /// # Errors
 /// The source cannot be read, or is not a recording.

@@ -36,7 +36,7 @@ impl Names {
     /// Returns the text of the field `name`.
     ///
     /// # Errors
-    /// As for [`Names::of`], or a field is malformed.
+    /// As for [`Names::text`], or a field is malformed.
     pub(crate) fn field_text(
         &mut self,
         record: &StructRef<'_>,

@@ -15,7 +15,7 @@ pub struct Lane {
     /// Ticks since the origin in the upper half, index in [`Tracks::stacks`] in the lower half.
     /// [`Gathering::finish`] orders them by tick; samples of one tick remain in input order.
     pub(super) samples: Vec<u64>,
-    /// Weights, by [`super::By`].
+    /// Weights, by [`super::WeightMeasure`].
     pub(super) weights: [Weights; 2],
 }
 
