@@ -16,6 +16,7 @@ pub mod cut;
 mod decode;
 pub mod difference;
 pub mod error;
+mod fields;
 pub mod fold;
 pub mod folded;
 pub mod input_format;

@@ -7,8 +7,8 @@
 //! An unreadable event is a warning and does not end the reading.
 
 mod bound;
+mod model_keys;
 mod program;
-mod resolve;
 mod sums;
 mod timeline;
 
@@ -31,7 +31,7 @@ use crate::model::{
 };
 use crate::warnings::Warnings;
 use bound::{Bound, BoundSample};
-use resolve::Resolver;
+use model_keys::ModelKeys;
 use sums::Sums;
 pub use timeline::{TimedSample, Timeline, Weights};
 
@@ -134,7 +134,7 @@ pub struct Loader {
     stash: Stash,
     /// Roles of event types in the current chunk, by type id.
     roles: Roles,
-    resolver: Resolver,
+    keys: ModelKeys,
     sums: Sums,
     settings: Settings,
 }
@@ -228,8 +228,8 @@ impl LoadOptions {
 impl Loader {
     /// Creates a loader with an empty model.
     pub fn new(options: LoadOptions) -> Self {
-        let resolver = Resolver::new(&options);
-        Self { options, resolver, ..Self::default() }
+        let keys = ModelKeys::new(&options);
+        Self { options, keys, ..Self::default() }
     }
 
     /// Like [`Self::new`], for `options` whose times count from 1970.
@@ -567,7 +567,7 @@ impl Loader {
 
     fn resolve_samples(&mut self, chunk: &Chunk, periods: &[(Arc<str>, u64)]) {
         let Loaded { model, warnings } = &mut self.loaded;
-        self.resolver.begin(chunk);
+        self.keys.begin(chunk);
         for (name, period) in periods {
             model.periods.entry(name.clone()).or_insert(*period);
         }
@@ -587,7 +587,7 @@ impl Loader {
                 Some(&kind) => kind,
                 None => {
                     let kind = timed(model, raw.kind, periods);
-                    let kind = match self.resolver.variant(chunk, variant, warnings) {
+                    let kind = match self.keys.variant(chunk, variant, warnings) {
                         Some(variant) => {
                             let of = model.kinds.get(kind).clone();
                             model.kinds.intern(EventKind { variant: Some(variant), ..of })
@@ -598,15 +598,15 @@ impl Loader {
                     kind
                 }
             };
-            let state = self.resolver.state(chunk, model, raw.state);
-            let (thread, title) = self.resolver.thread(chunk, model, raw.thread, warnings);
+            let state = self.keys.state(chunk, model, raw.state);
+            let (thread, title) = self.keys.thread(chunk, model, raw.thread, warnings);
             let key = SampleKey {
                 kind: in_state(model, kind, state, has_exact),
                 thread,
                 title,
-                stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
+                stack: self.keys.stack(chunk, model, (raw.stack, called), warnings),
                 state,
-                class: self.resolver.class(chunk, model, class, warnings),
+                class: self.keys.class(chunk, model, class, warnings),
             };
             model.samples.entry(key).or_default().add(weight);
             if self.timeline.is_some() {

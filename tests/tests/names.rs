@@ -43,8 +43,6 @@ const PRESENT: &[(&str, usize)] = &[
     ("consumer/cli/src", 81),
     ("consumer/export/src", 15),
     ("consumer/service/src", 74),
-    ("consumer/src", 158),
-    ("consumer/store/src", 30),
     // `Span::child_of` is the term of OpenTelemetry.
     ("recorder/context/src", 1),
     ("tests/service/src", 2),

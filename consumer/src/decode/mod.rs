@@ -7,7 +7,6 @@
 //!                             └─► live::keyed: one row of numbers per sample
 //! ```
 
-pub(crate) mod fields;
 pub(crate) mod losses;
 pub(crate) mod names;
 pub(crate) mod resolver;

@@ -1,4 +1,5 @@
-//! Resolves keys of a chunk's constant pools, each once per chunk: threads, states, frames.
+//! Resolves keys of constant pools to names: threads, classes, methods, frames, states. The only resolver of
+//! samples; the loader and the stream decoder store what it returns in their own form.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const NATIVE_DESCRIPTOR: &str = "()L;";
 
 /// Caches of the current chunk.
 #[derive(Debug, Default)]
-pub(crate) struct Constants {
+pub(crate) struct NameResolver {
     methods: HashMap<u64, Method, KeyHash>,
     files: HashMap<u64, Option<Arc<CodeFile>>, KeyHash>,
     kinds: HashMap<u64, FrameKind, KeyHash>,
@@ -44,7 +45,7 @@ pub(crate) struct RawFrame {
     pub(crate) bytecode_index: i32,
 }
 
-impl Constants {
+impl NameResolver {
     /// Creates the caches for a chunk whose types are known.
     pub(crate) fn new(chunk: &Chunk) -> Self {
         Self { reader: StackReader::new(chunk), ..Self::default() }

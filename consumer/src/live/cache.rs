@@ -10,7 +10,7 @@ use jfr_format::read::Chunk;
 
 use super::item::{Frame, Stack};
 use crate::decode::names::Names;
-use crate::decode::resolver::{Constants, RawFrame};
+use crate::decode::resolver::{NameResolver, RawFrame};
 use crate::model::Thread;
 use crate::spans::SpanContext;
 
@@ -22,7 +22,7 @@ const MOST_NAMES: usize = 1 << 18;
 /// Caches of one chunk. Missing constants are not cached, because they may follow.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    pub(super) constants: Constants,
+    pub(super) constants: NameResolver,
     threads: HashMap<u64, Arc<Thread>, KeyHash>,
     /// Titles of the processes of `threads`.
     titles: HashMap<u64, Arc<str>, KeyHash>,
@@ -50,7 +50,7 @@ impl Cache {
     pub(super) fn begin(&mut self, chunk: &Chunk) {
         let Self { stack_lookups, frame_lookups, unresolved, .. } = *self;
         *self = Self {
-            constants: Constants::new(chunk),
+            constants: NameResolver::new(chunk),
             stack_lookups,
             frame_lookups,
             unresolved,

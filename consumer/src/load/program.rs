@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use jfr_format::event::EventRef;
 
+use crate::fields;
 use crate::model::{Jvm, Model, cut};
 
 const JVM: &str = "jdk.JVMInformation";
@@ -38,5 +39,5 @@ fn host(model: &mut Model, event: &EventRef<'_>) {
 }
 
 fn text<'a>(event: &EventRef<'a>, name: &str) -> Cow<'a, str> {
-    event.field(name).ok().flatten().and_then(|value| value.text().ok().flatten()).unwrap_or_default()
+    fields::text(&event.fields(), name).unwrap_or_default()
 }

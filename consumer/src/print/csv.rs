@@ -9,6 +9,7 @@
 //! Threads, classes, methods and other named values are written as their name, a stack as its frames
 //! (leaf first), durations in seconds, and null as an empty cell.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jfr_format::error::Error;
@@ -21,6 +22,7 @@ use super::json::render::Renderer;
 use super::json::shape::{FieldShape, Meaning, Shapes};
 use super::moment::{Clock, Unit};
 use super::{EventWriter, Selection, number};
+use crate::fields;
 
 /// Columns of a table with several types.
 const COMMON: [&str; 5] = ["event", "startTime", "duration", "eventThread", "stackTrace"];
@@ -295,11 +297,11 @@ fn seconds(clock: &Clock, value: i64, unit: Unit, out: &mut Vec<u8>) {
 fn named(of: &StructRef<'_>, stack_depth: usize, out: &mut Vec<u8>) -> bool {
     match &*of.class().name {
         "java.lang.Thread" => {
-            let name = |field| field_text(of, field).filter(|name| !name.is_empty());
+            let name = |field| fields::text(of, field).filter(|name| !name.is_empty());
             let name = name("javaName").or_else(|| name("osName")).unwrap_or_default();
             out.extend_from_slice(name.as_bytes());
         }
-        "java.lang.Class" => dotted(field_text(of, "name"), out),
+        "java.lang.Class" => dotted(fields::text(of, "name"), out),
         "jdk.types.Method" => method(of, out),
         "jdk.types.StackTrace" => {
             let start = out.len();
@@ -329,37 +331,24 @@ fn named(of: &StructRef<'_>, stack_depth: usize, out: &mut Vec<u8>) -> bool {
 }
 
 fn frame(of: &StructRef<'_>, out: &mut Vec<u8>) {
-    if let Some(of) = field_record(of, "method") {
+    if let Some(of) = fields::record(of, "method") {
         method(&of, out);
     }
-    if let Some(line @ 1..) = field_number(of, "lineNumber") {
+    if let Some(line @ 1..) = fields::number(of, "lineNumber") {
         out.push(b':');
         number::signed(line, out);
     }
 }
 
 fn method(of: &StructRef<'_>, out: &mut Vec<u8>) {
-    let class = field_record(of, "type").and_then(|class| field_text(&class, "name")).unwrap_or_default();
+    let class = fields::record(of, "type").and_then(|class| fields::text(&class, "name")).unwrap_or_default();
     if !class.is_empty() {
         dotted(Some(class), out);
         out.push(b'.');
     }
-    out.extend_from_slice(field_text(of, "name").unwrap_or_default().as_bytes());
+    out.extend_from_slice(fields::text(of, "name").unwrap_or_default().as_bytes());
 }
 
-fn dotted(name: Option<String>, out: &mut Vec<u8>) {
+fn dotted(name: Option<Cow<'_, str>>, out: &mut Vec<u8>) {
     out.extend(name.unwrap_or_default().bytes().map(|byte| if byte == b'/' { b'.' } else { byte }));
-}
-
-/// Returns the text of a struct's field; follows references.
-fn field_text(of: &StructRef<'_>, field: &str) -> Option<String> {
-    of.field(field).ok()??.text().ok()?.map(|text| text.into_owned())
-}
-
-fn field_record<'a>(of: &StructRef<'a>, field: &str) -> Option<StructRef<'a>> {
-    of.field(field).ok()??.record().ok()?
-}
-
-fn field_number(of: &StructRef<'_>, field: &str) -> Option<i64> {
-    of.field(field).ok()??.as_i64()
 }

@@ -9,9 +9,10 @@ use jfr_format::read::{Chunk, Class, Field};
 
 use super::budget::Budget;
 use super::moment::Clock;
-use super::things::{self, field_number, field_record, field_text, is_set};
+use super::things::{self, field_record};
 use super::units::{Units, decimal};
 use super::{EventWriter, MAX_DEPTH, PrintOptions};
+use crate::fields;
 
 type Error = jfr_format::error::Error;
 
@@ -153,7 +154,7 @@ impl EventWriter for TextPrinter {
         out.extend_from_slice(b" {\n");
         let plan = self.plan(&event.fields());
         if plan.iter().any(|shown| shown.kind == Kind::OldObject) {
-            self.elements = field_number(&event.fields(), "arrayElements");
+            self.elements = fields::number(&event.fields(), "arrayElements");
         }
         let (mut thread, mut stack) = (None, None);
         let mut fields = plan.iter();
@@ -356,7 +357,7 @@ impl TextPrinter {
             }
         }
         // As in the JDK: also if nothing was omitted, but not if only hidden frames were skipped.
-        if is_set(of, "truncated") || seen == self.stack_depth {
+        if fields::is_set(of, "truncated") || seen == self.stack_depth {
             indent(depth + 1, out);
             out.extend_from_slice(b"...\n");
         }
@@ -369,7 +370,7 @@ impl TextPrinter {
         let start = out.len();
         self.frame_method(of, out);
         if out.len() > start
-            && let Some(line @ 0..) = field_number(of, "lineNumber")
+            && let Some(line @ 0..) = fields::number(of, "lineNumber")
         {
             out.extend_from_slice(b" line: ");
             decimal(line.into(), out);
@@ -387,7 +388,7 @@ impl TextPrinter {
         }
         let start = out.len();
         match value.and_then(|value| value.record().ok().flatten()) {
-            Some(method) if is_set(&method, "hidden") => {}
+            Some(method) if fields::is_set(&method, "hidden") => {}
             Some(method) => things::method(&method, out),
             None => none(out),
         }
@@ -406,15 +407,15 @@ impl TextPrinter {
             if !self.budget.spend(out.len()) {
                 break;
             }
-            if field_number(&by, "skip").is_some_and(|skipped| skipped > 0) {
+            if fields::number(&by, "skip").is_some_and(|skipped| skipped > 0) {
                 indent(depth + 1, out);
                 out.extend_from_slice(b"...\n");
             }
             indent(depth + 1, out);
             let array = field_record(&by, "array");
             if let Some(field) = field_record(&by, "field") {
-                out.extend_from_slice(field_text(&field, "name").unwrap_or_default().as_bytes());
-            } else if let Some(index) = array.and_then(|array| field_number(&array, "index")) {
+                out.extend_from_slice(fields::text(&field, "name").unwrap_or_default().as_bytes());
+            } else if let Some(index) = array.and_then(|array| fields::number(&array, "index")) {
                 out.push(b'[');
                 decimal(index.into(), out);
                 out.push(b']');
@@ -422,7 +423,7 @@ impl TextPrinter {
             out.extend_from_slice(b" : ");
             let object = field_record(&by, "object");
             match &object {
-                Some(object) => things::object(object, array.and_then(|a| field_number(&a, "size")), out),
+                Some(object) => things::object(object, array.and_then(|a| fields::number(&a, "size")), out),
                 None => out.push(b'\n'),
             }
             referrer = object.and_then(|object| field_record(&object, "referrer"));

@@ -6,11 +6,9 @@ use jfr_format::event::{StructRef, Value};
 
 use super::java;
 use super::units::decimal;
+use crate::fields;
 
-pub(super) fn field_text<'a>(of: &StructRef<'a>, field: &str) -> Option<Cow<'a, str>> {
-    of.field(field).ok()??.text().ok()?
-}
-
+/// Returns the struct in a field. A constant may be nested more deeply than others.
 pub(super) fn field_record<'a>(of: &StructRef<'a>, field: &str) -> Option<StructRef<'a>> {
     match of.field(field).ok()?? {
         Value::Reference(to) => to.unbounded().resolve().ok()??.record().ok()?,
@@ -18,22 +16,14 @@ pub(super) fn field_record<'a>(of: &StructRef<'a>, field: &str) -> Option<Struct
     }
 }
 
-pub(super) fn field_number(of: &StructRef<'_>, field: &str) -> Option<i64> {
-    of.field(field).ok()??.as_i64()
-}
-
-pub(super) fn is_set(of: &StructRef<'_>, field: &str) -> bool {
-    matches!(of.field(field), Ok(Some(Value::Boolean(true))))
-}
-
 /// `"main" (javaThreadId = 1)`
 pub(super) fn thread(of: &StructRef<'_>, out: &mut Vec<u8>) {
-    let java = field_number(of, "javaThreadId").filter(|&id| id > 0);
+    let java = fields::number(of, "javaThreadId").filter(|&id| id > 0);
     let (name, what, id) = match java {
         Some(id) => {
-            (field_text(of, "javaName").or_else(|| field_text(of, "osName")), "javaThreadId", Some(id))
+            (fields::text(of, "javaName").or_else(|| fields::text(of, "osName")), "javaThreadId", Some(id))
         }
-        None => (field_text(of, "osName"), "osThreadId", field_number(of, "osThreadId")),
+        None => (fields::text(of, "osName"), "osThreadId", fields::number(of, "osThreadId")),
     };
     out.push(b'"');
     out.extend_from_slice(name.unwrap_or_default().as_bytes());
@@ -43,7 +33,7 @@ pub(super) fn thread(of: &StructRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(what.as_bytes());
     out.extend_from_slice(b" = ");
     decimal(id.into(), out);
-    if java.is_some() && is_set(of, "virtual") {
+    if java.is_some() && fields::is_set(of, "virtual") {
         out.extend_from_slice(b", virtual");
     }
     out.push(b')');
@@ -51,14 +41,14 @@ pub(super) fn thread(of: &StructRef<'_>, out: &mut Vec<u8>) {
 
 /// `java.lang.String (classLoader = bootstrap)`
 pub(super) fn class(of: &StructRef<'_>, out: &mut Vec<u8>) {
-    let name = field_text(of, "name").unwrap_or_default();
+    let name = fields::text(of, "name").unwrap_or_default();
     out.extend_from_slice(java::class_name(&name, None).as_bytes());
     out.extend_from_slice(b" (classLoader = ");
     let loader = field_record(of, "classLoader");
     let name = loader.and_then(|loader| {
-        field_text(&loader, "name").map(Cow::into_owned).or_else(|| {
+        fields::text(&loader, "name").map(Cow::into_owned).or_else(|| {
             let class = field_record(&loader, "type")?;
-            Some(java::class_name(&field_text(&class, "name")?, None))
+            Some(java::class_name(&fields::text(&class, "name")?, None))
         })
     });
     out.extend_from_slice(name.as_deref().unwrap_or("null").as_bytes());
@@ -68,7 +58,7 @@ pub(super) fn class(of: &StructRef<'_>, out: &mut Vec<u8>) {
 /// `jdk.internal.loader.ClassLoaders$AppClassLoader (id = 3)`; the bootstrap loader is `null`, as in Java.
 pub(super) fn class_loader(of: &StructRef<'_>, key: Option<u64>, out: &mut Vec<u8>) {
     let Some(class) = field_record(of, "type") else { return out.extend_from_slice(b"null") };
-    let name = field_text(&class, "name").unwrap_or_default();
+    let name = fields::text(&class, "name").unwrap_or_default();
     out.extend_from_slice(java::class_name(&name, None).as_bytes());
     if let Some(key) = key {
         out.extend_from_slice(b" (id = ");
@@ -79,21 +69,21 @@ pub(super) fn class_loader(of: &StructRef<'_>, key: Option<u64>, out: &mut Vec<u
 
 /// `java.lang.Object.wait(long)`
 pub(super) fn method(of: &StructRef<'_>, out: &mut Vec<u8>) {
-    let class = field_record(of, "type").and_then(|class| field_text(&class, "name"));
+    let class = field_record(of, "type").and_then(|class| fields::text(&class, "name"));
     out.extend_from_slice(java::class_name(&class.unwrap_or_default(), None).as_bytes());
     out.push(b'.');
-    out.extend_from_slice(field_text(of, "name").unwrap_or_default().as_bytes());
+    out.extend_from_slice(fields::text(of, "name").unwrap_or_default().as_bytes());
     out.push(b'(');
-    java::parameters(&field_text(of, "descriptor").unwrap_or_default(), out);
+    java::parameters(&fields::text(of, "descriptor").unwrap_or_default(), out);
     out.push(b')');
 }
 
 /// The known properties of an object: `byte[100]`, `java.util.ArrayList Size: 2`.
 pub(super) fn object(of: &StructRef<'_>, length: Option<i64>, out: &mut Vec<u8>) {
     if let Some(class) = field_record(of, "type") {
-        let name = field_text(&class, "name").unwrap_or_default();
+        let name = fields::text(&class, "name").unwrap_or_default();
         out.extend_from_slice(java::class_name(&name, length.filter(|&n| n > 0)).as_bytes());
-        if let Some(description) = field_text(of, "description") {
+        if let Some(description) = fields::text(of, "description") {
             out.push(b' ');
             out.extend_from_slice(description.as_bytes());
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jfr_format::event::{EventRef, StructRef, Value};
 use serde_json::{Value as Json, json};
 
+use crate::fields;
 use crate::print::clock;
 
 const FATAL_SIGNAL: &str = "flightline.FatalSignal";
@@ -216,7 +217,7 @@ impl Pause {
 }
 
 fn number(event: &EventRef<'_>, name: &str) -> i64 {
-    event.field(name).ok().flatten().and_then(|value| value.as_i64()).unwrap_or(0)
+    fields::number(&event.fields(), name).unwrap_or(0)
 }
 
 fn text(event: &EventRef<'_>, name: &str) -> String {
@@ -224,8 +225,7 @@ fn text(event: &EventRef<'_>, name: &str) -> String {
 }
 
 fn field_text(of: &StructRef<'_>, name: &str) -> String {
-    let value = of.field(name).ok().flatten().and_then(|value| value.text().ok().flatten());
-    let text = value.unwrap_or_default();
+    let text = fields::text(of, name).unwrap_or_default();
     text.chars().take(NAME).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

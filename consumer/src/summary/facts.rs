@@ -6,6 +6,7 @@ use jfr_format::event::{EventRef, StructRef};
 use serde_json::{Value, json};
 
 use crate::amount;
+use crate::fields::{self, number};
 use crate::redact;
 
 const JVM: &str = "jdk.JVMInformation";
@@ -280,13 +281,9 @@ fn first<T>(known: &mut Option<T>, new: Option<T>) {
     }
 }
 
-fn number(fields: &StructRef<'_>, name: &str) -> Option<i64> {
-    fields.field(name).ok().flatten()?.as_i64()
-}
-
 /// Returns text without control characters; `None` if it is empty.
-fn text(fields: &StructRef<'_>, name: &str) -> Option<String> {
-    let value = fields.field(name).ok().flatten()?.text().ok().flatten()?;
+fn text(of: &StructRef<'_>, name: &str) -> Option<String> {
+    let value = fields::text(of, name)?;
     let text: String =
         value.chars().take(MAX_TEXT).map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

@@ -1,4 +1,4 @@
-//! Resolves keys of a chunk's constant pools to entries of the model, each once per chunk.
+//! Entries of the model by the keys of the current chunk. Each is resolved once per chunk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use jfr_format::error::Error;
 use jfr_format::pool::KeyHash;
 use jfr_format::read::Chunk;
 
-use crate::decode::resolver::{Constants, RawFrame};
+use crate::decode::resolver::{NameResolver, RawFrame};
 use crate::load::LoadOptions;
 use crate::model::{CodePlace, Frame, Id, Model, Stack, Thread};
 use crate::warnings::Warnings;
@@ -19,7 +19,7 @@ type Titled = (Option<Id<Thread>>, Option<Id<Arc<str>>>);
 
 /// Caches of the current chunk.
 #[derive(Debug, Default)]
-pub(super) struct Resolver {
+pub(super) struct ModelKeys {
     lines: bool,
     places: bool,
     threads: HashMap<u64, Titled, KeyHash>,
@@ -28,12 +28,12 @@ pub(super) struct Resolver {
     states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
     classes: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
-    constants: Constants,
+    constants: NameResolver,
     /// Frames of the stack being read.
     raw: Vec<RawFrame>,
 }
 
-impl Resolver {
+impl ModelKeys {
     pub(super) fn new(options: &LoadOptions) -> Self {
         Self { lines: options.lines, places: options.places, ..Self::default() }
     }
@@ -43,7 +43,7 @@ impl Resolver {
         *self = Self {
             lines: self.lines,
             places: self.places,
-            constants: Constants::new(chunk),
+            constants: NameResolver::new(chunk),
             ..Self::default()
         };
     }

@@ -1,1 +1,0 @@
-//! Fields of events and constants. Malformed fields count as missing.
