@@ -149,11 +149,22 @@ enum Role {
     Loss,
     Program,
     Sample(Bound),
-    /// Events of another type that the stash or the loader of other types selects.
-    Other {
-        is_sample: bool,
-        is_stashed: bool,
-    },
+    /// Samples for the loader of other types.
+    OtherSample,
+    /// Events for the stash.
+    Stashed,
+    /// Both.
+    StashedSample,
+}
+
+impl Role {
+    /// Returns whether the events are for the loader of other types, and for the stash.
+    fn uses(&self) -> (bool, bool) {
+        (
+            matches!(self, Self::OtherSample | Self::StashedSample),
+            matches!(self, Self::Stashed | Self::StashedSample),
+        )
+    }
 }
 
 /// Type ids below this are looked up by index.
@@ -442,8 +453,9 @@ impl Loader {
                         frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
                     }
                 }
-                &mut Role::Other { is_sample, is_stashed } => {
-                    self.other(batch, &frame, is_sample, is_stashed)
+                role @ (Role::OtherSample | Role::Stashed | Role::StashedSample) => {
+                    let (is_sample, is_stashed) = role.uses();
+                    self.other(batch, &frame, is_sample, is_stashed);
                 }
                 Role::Setting | Role::Loss | Role::Program | Role::Unseen => self.uncommon(batch, &frame),
             }
@@ -475,7 +487,10 @@ impl Loader {
                 }
             }
             Role::Sample(_) => self.sample(batch, frame),
-            &mut Role::Other { is_sample, is_stashed } => self.other(batch, frame, is_sample, is_stashed),
+            role @ (Role::OtherSample | Role::Stashed | Role::StashedSample) => {
+                let (is_sample, is_stashed) = role.uses();
+                self.other(batch, frame, is_sample, is_stashed);
+            }
             Role::Ignored | Role::Unseen => {}
         }
     }
@@ -530,10 +545,11 @@ impl Loader {
         if !self.includes_type(class) {
             let is_sample = self.others.as_ref().is_some_and(|others| others.loader.includes_type(class));
             let is_stashed = self.stash.includes(class);
-            return if is_sample || is_stashed {
-                Role::Other { is_sample, is_stashed }
-            } else {
-                Role::Ignored
+            return match (is_sample, is_stashed) {
+                (true, true) => Role::StashedSample,
+                (true, false) => Role::OtherSample,
+                (false, true) => Role::Stashed,
+                (false, false) => Role::Ignored,
             };
         }
         let timeline = self.timeline.as_mut().map(|timeline| timeline.event_type(&class.name));

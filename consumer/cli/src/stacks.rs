@@ -468,9 +468,9 @@ fn load(
     };
     let mut page = page;
     let attempt = |options: LoadOptions| {
-        if let Some(reader) = page.take_if(|_| true) {
+        if let Some(reader) = &mut page {
+            reader.times = None;
             if let Some(loaded) = reader.attempt(&again, options.clone())? {
-                page = Some(reader);
                 return Ok(loaded);
             }
         }

@@ -145,7 +145,7 @@ pub(crate) enum Detail {
 pub(crate) struct SampleSchema {
     binding: Binding,
     /// Names of the slots; empty if the type has no such field.
-    names: [&'static str; SLOTS],
+    names: Box<[&'static str]>,
     /// The unit of the values of events that have one.
     pub(crate) unit: Unit,
     scale: Scale,
@@ -209,7 +209,11 @@ impl SampleSchema {
             &*field.name == "startTime" && encoding(chunk, field) == Some(Kind::Long) && !field.pooled
         });
         Self {
-            names: std::array::from_fn(|slot| is_used(binding.is_bound(slot), names[slot])),
+            names: names
+                .iter()
+                .enumerate()
+                .map(|(slot, name)| is_used(binding.is_bound(slot), name))
+                .collect(),
             unit,
             scale,
             detail: match detail {

@@ -148,7 +148,7 @@ impl Viewer {
                 Plan { events, instead, ..plan.clone() }
             });
             rows.push(Rows::new(plan, options.limit));
-            rows.extend(second.map(|plan| Rows::new(plan, options.limit).as_fallback()));
+            rows.extend(second.map(|plan| Rows::new(plan, options.limit).into_fallback()));
         }
         Self {
             options,

@@ -150,7 +150,7 @@ impl Rows {
     }
 
     /// Marks the rows to be shown only if the rows before have no events.
-    pub(super) fn as_fallback(mut self) -> Self {
+    pub(super) fn into_fallback(mut self) -> Self {
         self.in_place = true;
         self
     }
