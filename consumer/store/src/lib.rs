@@ -11,7 +11,7 @@
 pub mod footer;
 pub mod layout;
 pub mod maintain;
-pub mod storage;
 pub mod query;
 pub mod schema;
+pub mod storage;
 pub mod write;

@@ -6,9 +6,9 @@ use std::path::Path;
 use crate::kit::{self, answer, open, text};
 use flightline_consumer::fold::{FoldOptions, Measure as Folded, fold};
 use flightline_consumer::model::{ASLEEP, COVERED, Model};
-use flightline_store::storage::Storage;
 use flightline_store::query::paths::Paths;
 use flightline_store::query::weights::{Choice, Measure, weights};
+use flightline_store::storage::Storage;
 use flightline_store::write::{Added, Options, Writer, chunks};
 
 fn options(service: &str) -> Options {

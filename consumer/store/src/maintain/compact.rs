@@ -11,10 +11,10 @@ use super::sums::label_columns;
 use super::{Done, Folder, Maintainer};
 use crate::footer::{Provenance, merged_name};
 use crate::layout::{Partition, Table};
-use crate::storage::Listed;
 use crate::query::files::Read;
 use crate::query::table::DataFile;
 use crate::schema;
+use crate::storage::Listed;
 
 /// Maximum size of a merged file; files of this size are not merged.
 const LARGEST: u64 = 256 << 20;

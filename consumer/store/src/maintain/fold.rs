@@ -13,9 +13,9 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 
 use crate::layout::{PARTITIONED_BY, Table};
-use crate::storage::Storage;
 use crate::query::files::Read;
 use crate::schema;
+use crate::storage::Storage;
 
 /// Memory of a sort or aggregation; beyond it, the engine spills to disk.
 const MEMORY: usize = 512 << 20;

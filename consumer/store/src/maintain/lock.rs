@@ -183,7 +183,12 @@ async fn beat(object: Arc<Object>, every: Duration) {
     }
 }
 
-async fn put(place: &Storage, path: &Path, text: String, mode: PutMode) -> object_store::Result<UpdateVersion> {
+async fn put(
+    place: &Storage,
+    path: &Path,
+    text: String,
+    mode: PutMode,
+) -> object_store::Result<UpdateVersion> {
     let options = PutOptions { mode, ..PutOptions::default() };
     let put = place.object_store().put_opts(path, text.into_bytes().into(), options).await?;
     Ok(UpdateVersion { e_tag: put.e_tag, version: put.version })

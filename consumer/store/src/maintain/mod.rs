@@ -25,8 +25,8 @@ use object_store::path::Path;
 
 use crate::footer::Id;
 use crate::layout::{Partition, Table};
-use crate::storage::{Listed, Storage};
 use crate::query::files::{Read, read};
+use crate::storage::{Listed, Storage};
 pub use lock::Lock;
 
 /// Options of the maintenance.
@@ -142,7 +142,12 @@ impl Maintainer {
         Ok(folders)
     }
 
-    async fn maintain_folder(&self, partition: &Partition, folder: &mut Folder, done: &mut Done) -> Result<()> {
+    async fn maintain_folder(
+        &self,
+        partition: &Partition,
+        folder: &mut Folder,
+        done: &mut Done,
+    ) -> Result<()> {
         self.sum(partition, folder, done).await?;
         let raw_gone = self.retain(partition, folder, done).await?;
         if raw_gone && !self.options.dry_run {

@@ -12,9 +12,9 @@ use super::fold::{file, quoted, register, session};
 use super::{Done, Folder, Maintainer};
 use crate::footer::{Id, Provenance};
 use crate::layout::{Partition, Table};
-use crate::storage::Storage;
 use crate::query::files::Read;
 use crate::schema::{self, LABEL};
+use crate::storage::Storage;
 
 /// Maximum number of values of a label to keep it in aggregated rows.
 const FEW: i64 = 32;
@@ -94,7 +94,8 @@ impl Maintainer {
                 continue;
             }
             let id = Id(XxHash3_64::oneshot(format!("{labels:?} {fresh:?}").as_bytes()));
-            let told = Provenance { chunks: [(id, fresh)].into(), complete: vec![id], ..Provenance::default() };
+            let told =
+                Provenance { chunks: [(id, fresh)].into(), complete: vec![id], ..Provenance::default() };
             let (bytes, rows) = file(context, level, &sql, Some(told.text()?)).await?;
             let path = self.place.path(level, partition, &format!("{id}.parquet"));
             self.put(&path, bytes).await?;

@@ -15,8 +15,8 @@ use super::partition_pruning;
 use super::table::{DataFile, StoreTable};
 use crate::footer::{Id, Provenance, is_merged};
 use crate::layout::{PARTITIONED_BY, Partition, Table};
-use crate::storage::{Listed, Storage};
 use crate::schema;
+use crate::storage::{Listed, Storage};
 
 /// Number of footers read concurrently.
 const AT_ONCE: usize = 32;

@@ -5,15 +5,15 @@
 //!     └─► weights by stack ─► paths ─► tree ─► prune ─► flame graphs of flightline-consumer
 //! ```
 
+mod deduplication;
 pub mod dialect;
 pub mod files;
-mod partition_pruning;
+pub mod function_share;
 pub mod hdps;
-mod deduplication;
+mod partition_pruning;
 pub mod paths;
 pub mod prune;
 pub mod session;
-pub mod function_share;
 pub mod table;
 pub mod tree;
 pub mod weights;

@@ -120,7 +120,7 @@ mod tests {
             ("service = 'none'", 0),
             ("service = ", 9),
         ] {
-            assert_eq!(kept(condition, all.clone()).await.unwrap().len(), left, "{condition}");
+            assert_eq!(matching(condition, all.clone()).await.unwrap().len(), left, "{condition}");
         }
     }
 }

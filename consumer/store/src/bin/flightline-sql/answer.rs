@@ -9,8 +9,8 @@ use datafusion::arrow::json::LineDelimitedWriter;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::execution::SendableRecordBatchStream;
-use flightline_store::storage::{is_gone, while_files_change};
 use flightline_store::query::{OpenOptions, Session};
+use flightline_store::storage::{is_gone, while_files_change};
 use futures::TryStreamExt;
 
 use crate::args::{RowFormat, SqlArgs, StoreArgs};

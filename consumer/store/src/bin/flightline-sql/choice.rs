@@ -27,7 +27,7 @@ pub async fn selection_condition(session: &Session, select: &SelectArgs) -> Resu
     let there = types(session, select.table(), &asked).await?;
     let names = match &select.event {
         Some(event) => {
-            let names = fold::taken(event, &there);
+            let names = fold::recorded_types(event, &there);
             if names.is_empty() {
                 bail!("there are no samples of {event} where {}; there are {}", select.title(), list(&there));
             }

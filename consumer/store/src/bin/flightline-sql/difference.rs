@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Result, bail};
-use flightline_consumer::difference::{By, Change, Difference, Row, Scale};
+use flightline_consumer::difference::{Change, CompareBy, Difference, Row, Scale};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::render::svg::SvgOptions;
@@ -64,7 +64,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
 fn table(args: &DiffArgs, difference: &Difference, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{} → {}", args.before, args.after)?;
     writeln!(out, "{}", difference.totals())?;
-    let rows = difference.functions(By::Either);
+    let rows = difference.functions(CompareBy::Either);
     let changed = |row: &&Row| row.own.delta() != 0.0 || row.total.delta() != 0.0;
     let share = |weight: f64| weight / difference.whole() * 100.0;
     let part = |change: Change| {
