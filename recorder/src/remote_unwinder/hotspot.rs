@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_of_waiting_threads_are_those_of_jstack() {
+    fn waiting_threads_have_stacks_as_jstack_prints() {
         let homes = java_homes();
         let (Some(classes), Some(jstack)) = (compile(&homes), jstack(&homes)) else { return };
         let c1 = ["-Xbatch", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];

@@ -51,7 +51,7 @@ pub struct JvmLayout {
     pub code_size: AtomicU64,
     /// First address of the reserved code cache.
     pub code_start: AtomicU64,
-    /// First address of the interpreter and one past its last.
+    /// First address of the interpreter and one past its last. The end shrinks while the JVM starts.
     pub interpreter: [AtomicU64; 2],
     /// The return address in the stub by which native code calls Java.
     pub call_stub_return: AtomicU64,

@@ -333,12 +333,14 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Finds the blob that contains an address. Afterwards, [`Memory::info`] reads the code heap.
     fn blob(&mut self, layout: &JvmLayout, at: u64) -> Option<Blob> {
-        let heap = layout.heaps.iter().find(|heap| {
-            let start = heap.start.load(Relaxed);
-            start != 0 && at >= start && at < self.committed(&heap.end, &heap.end_at, at)
-        })?;
-        let start = self.block(layout, heap, at)?;
+        // Heaps do not overlap, so the one that begins last before the address contains it.
+        let start = |heap: &&CodeHeap| heap.start.load(Relaxed);
+        let heap = layout.heaps.iter().filter(|heap| (1..=at).contains(&start(heap))).max_by_key(start)?;
         let heap_end = self.committed(&heap.end, &heap.end_at, at);
+        if at >= heap_end {
+            return None;
+        }
+        let start = self.block(layout, heap, at)?;
         self.code_range = (heap.start.load(Relaxed), heap_end);
         self.memory.set_info(heap.start.load(Relaxed), heap_end, true);
         let offsets = &layout.blob;

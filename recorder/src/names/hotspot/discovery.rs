@@ -100,6 +100,7 @@ impl Discovery {
         let layout = match &self.state {
             State::None | State::Unsupported => return None,
             State::Published(layout) => {
+                publish_interpreter(&memory, layout, shared);
                 publish_heaps(&memory, layout, shared);
                 return None;
             }
@@ -126,10 +127,12 @@ fn publish(memory: &RemoteMemory, layout: &HotspotLayout, shared: &JvmLayout) ->
     if start == 0 || size == 0 || size > MAX_CODE_CACHE {
         return None;
     }
-    let interpreter = interpreter(memory, layout)?;
     let heap = heaps(memory, layout)?.into_iter().next()?;
     let shift = memory.u32(heap.checked_add(u64::from(cache.log2_segment_size))?)?;
-    if !SEGMENT_SHIFTS.contains(&shift) || !publish_heaps(memory, layout, shared) {
+    if !SEGMENT_SHIFTS.contains(&shift)
+        || !publish_interpreter(memory, layout, shared)
+        || !publish_heaps(memory, layout, shared)
+    {
         return None;
     }
     let set = |to: &AtomicU32, value: u32| to.store(value, Ordering::Relaxed);
@@ -146,12 +149,19 @@ fn publish(memory: &RemoteMemory, layout: &HotspotLayout, shared: &JvmLayout) ->
     set(&shared.segment_shift, shift);
     set(&shared.block_header, cache.block_header_size);
     let set = |to: &AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
-    set(&shared.interpreter[0], interpreter[0]);
-    set(&shared.interpreter[1], interpreter[1]);
     set(&shared.call_stub_return, memory.u64(layout.frame.call_stub_return_address)?);
     set(&shared.code_start, start);
     shared.code_size.store(size, Ordering::Release);
     Some(start)
+}
+
+/// Publishes the range of the interpreter's code. Returns false if the JVM has not created it yet. The JVM
+/// releases the unused end of the range when the interpreter is complete, and uses it for other code.
+fn publish_interpreter(memory: &RemoteMemory, layout: &HotspotLayout, shared: &JvmLayout) -> bool {
+    let Some([start, end]) = interpreter(memory, layout) else { return false };
+    shared.interpreter[0].store(start, Ordering::Relaxed);
+    shared.interpreter[1].store(end, Ordering::Relaxed);
+    true
 }
 
 /// Returns the first address of the interpreter, and one past its last.

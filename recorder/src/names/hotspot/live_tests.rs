@@ -302,7 +302,7 @@ fn interpreted_methods_are_resolved() {
 }
 
 #[test]
-fn layout_of_running_jvm_is_read() {
+fn running_jvm_has_layout() {
     let homes = java_homes();
     let Some(classes) = compile(&homes) else { return };
     for (release, home) in &homes {

@@ -229,7 +229,7 @@ impl VmStructs {
         })?;
         Table::read(memory, symbols, bias, 0, 6)?.for_each(memory, |entry| {
             let [class, name, kind, is_static, offset, address] = *entry.first_chunk::<6>()?;
-            let size = (kind != 0).then(|| text(kind)).flatten().and_then(|kind| found.size_of_field(&kind));
+            let size = (kind != 0).then(|| text(kind)).flatten().and_then(|kind| found.field_size(&kind));
             // The flag is an int.
             let entry = Entry { is_static: is_static as u32 != 0, offset, address, size };
             found.fields.insert((text(class)?, text(name)?), entry);
@@ -248,7 +248,7 @@ impl VmStructs {
     }
 
     /// Returns the size of a field's type. Not all types of fields are described as types.
-    fn size_of_field(&self, kind: &str) -> Option<u64> {
+    fn field_size(&self, kind: &str) -> Option<u64> {
         match kind {
             _ if kind.ends_with('*') => Some(8),
             "address" | "intptr_t" | "uintptr_t" | "size_t" | "int64_t" | "uint64_t" => Some(8),
