@@ -21,7 +21,8 @@ fn record_answer(release: u32, options: &[&str]) -> Option<Recorded> {
     let mut args = options.to_vec();
     args.extend(["-Xmx256m", "-cp", classes.to_str().unwrap(), "JavaAnswer", "1500"]);
     let recorded = Record::new().run(home.join("bin/java"), &args).expect_code(0);
-    assert_eq!(recorded.finished.stdout_text(), "done\n");
+    // The JVM itself may warn of an option that its release deprecates.
+    assert!(recorded.finished.stdout_text().ends_with("done\n"), "{}", recorded.finished.stdout_text());
     Some(recorded)
 }
 
