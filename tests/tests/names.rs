@@ -44,7 +44,7 @@ const PRESENT: &[(&str, usize)] = &[
     // `Span::child_of` is the term of OpenTelemetry.
     ("recorder/context/src", 1),
     ("tests/service/src", 2),
-    ("tests/src", 31),
+    ("tests/src", 25),
 ];
 
 /// Returns the names that a line of a source defines.
