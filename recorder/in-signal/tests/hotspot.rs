@@ -24,6 +24,8 @@ const ADD: u64 = 0x4a;
 const POP: u64 = 0x4e;
 const POLL: u64 = 0x4f;
 const RETURN: u64 = 0x59;
+/// A loop of an intrinsic, which has pushed a register.
+const LOOP: u64 = 0x5a;
 const HEADER: u64 = 16;
 const COMPILE_ID: u32 = 77;
 
@@ -46,6 +48,8 @@ fn compiled_method() -> Vec<u8> {
         &[0x49, 0x3b, 0x67, 0x28],    // cmp rsp, [r15 + 0x28]
         &[0x0f, 0x87, 0x10, 0, 0, 0], // ja
         &[0xc3],                      // ret
+        &[0x48, 0xff, 0xc2],          // inc rdx
+        &[0xeb, 0xfb],                // jmp to the previous instruction
     ];
     let bytes = code.concat();
     blob[PUSH as usize..PUSH as usize + bytes.len()].copy_from_slice(&bytes);
@@ -118,6 +122,15 @@ fn compiled_frame_is_walked_at_every_instruction() {
         );
         assert_eq!(walked.fp, 0x1234, "{offset:x}");
     }
+}
+
+#[test]
+fn register_pushed_by_intrinsic_is_skipped() {
+    let at = METHOD + HEADER + LOOP;
+    // The pushed register, locals, the saved rbp, the return address.
+    let (frames, walked) = image(&[9, 1, 2, 0x1234, NATIVE, 0, 0]).walk(&regs(at, STACK, 7), 64);
+    assert_eq!((walked.end, &frames[..]), (walk_end::ROOT, &[code(at), NATIVE][..]));
+    assert_eq!(walked.fp, 0x1234);
 }
 
 #[test]

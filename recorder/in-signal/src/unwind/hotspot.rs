@@ -30,6 +30,9 @@ const MAX_SEGMENT_STEPS: u32 = 4096;
 /// Maximum number of instructions of a prologue or epilogue.
 const MAX_INSTRUCTIONS: u32 = 32;
 
+/// Maximum number of registers that an intrinsic pushes below the frame of its method.
+const MAX_PUSHES: u64 = 4;
+
 /// Largest size of a method's arguments and locals that an adapter or the interpreter moves.
 const MAX_ARGUMENTS: i64 = 1 << 16;
 
@@ -132,10 +135,22 @@ impl<M: Memory> Walk<'_, M> {
             let caller = sp.wrapping_add(blob.frame);
             let fp = self.memory.word(caller.wrapping_sub(16));
             // Calls of barriers save registers below the frame.
-            let found = self.return_to(Caller { sp: caller, fp }) || self.simulate_epilogue(None, None);
+            let found = self.return_to(Caller { sp: caller, fp })
+                || self.simulate_epilogue(None, None)
+                || (self.exact && self.frame_below_pushes(caller));
             return if found { Ok(true) } else { Err(Failure::NoInfo) };
         }
         self.stub()
+    }
+
+    /// Steps out of compiled code that has pushed registers below its frame. Intrinsics do so around their loops,
+    /// such as that of `String.compareTo`.
+    fn frame_below_pushes(&mut self, caller: u64) -> bool {
+        (1..=MAX_PUSHES).any(|pushes| {
+            let sp = caller.wrapping_add(8 * pushes);
+            let fp = self.memory.word(sp.wrapping_sub(16));
+            self.return_to(Caller { sp, fp })
+        })
     }
 
     /// Steps out of a stub without a fixed frame.
