@@ -133,7 +133,7 @@ fn in_directory(place: &Storage, directory: &FilePath) -> Result<LockState> {
             let mut who = String::new();
             // Informational only.
             let _ = Read::by_ref(&mut file).take(200).read_to_string(&mut who);
-            bail!("{} is being worked on{}{who}", place.shown(), if who.is_empty() { "" } else { " by " });
+            bail!("{} is locked{}{who}", place.shown(), if who.is_empty() { "" } else { " by " });
         }
         Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
     }
@@ -154,7 +154,7 @@ async fn in_object_store(place: &Storage, now: i64) -> Result<LockState> {
             }
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
             Err(Error::NotImplemented { .. }) => {
-                bail!("{} cannot say who works on it: it has no conditional writes", place.shown())
+                bail!("{} cannot be locked: its storage has no conditional writes", place.shown())
             }
             Err(error) => return Err(error).with_context(|| format!("cannot write {path}")),
         }

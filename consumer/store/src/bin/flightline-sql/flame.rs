@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use flightline_consumer::format::amount;
 use flightline_consumer::convert::d3;
 use flightline_consumer::fold::FoldOptions;
 use flightline_consumer::folded;
+use flightline_consumer::format::amount;
 use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::{PictureOptions, html, svg};
 use flightline_consumer::tree::Tree;
