@@ -134,6 +134,6 @@ mod tests {
         let mut lost = Losses::default();
         lost.add(DATA_LOSS, String::new(), Lost { bytes: 4096, ..Lost::default() });
         let told = share_text(&lost, "jdk.ExecutionSample", (1000, 0), Unit::Samples);
-        assert_eq!(told.as_deref(), Some("lost of what was recorded: 4.0 KiB by the JVM"));
+        assert_eq!(told.as_deref(), Some("lost: 4.0 KiB by the JVM"));
     }
 }

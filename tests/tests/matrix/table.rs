@@ -238,19 +238,22 @@ const COLLECTOR_SUMS: Shown =
 const FLUENTD: Shown = Shown("tests/tests/export.rs", "fluent_forward_receiver_accepts_every_row");
 const PPROF: Shown = Shown("tests/tests/export.rs", "go_pprof_reads_exported_profile");
 const ENGINES: Shown = Shown("consumer/store/tests/engines.rs", "three_engines_return_equal_rows");
-const SPEEDSCOPE: Shown = Shown("tests/browser/interop.test.mjs", "speedscope has the weight of every stack");
+const SPEEDSCOPE: Shown =
+    Shown("tests/browser/interop.test.mjs", "speedscope shows the weight of every stack");
 const BOXES: Shown =
-    Shown("tests/browser/interop.test.mjs", "speedscope and the Firefox Profiler have every box of a trace");
+    Shown("tests/browser/interop.test.mjs", "speedscope and the Firefox Profiler show every box of a trace");
 const FOLDED_FIREFOX: Shown =
-    Shown("tests/browser/interop.test.mjs", "the Firefox Profiler has the weight of every folded stack");
+    Shown("tests/browser/interop.test.mjs", "the Firefox Profiler shows the weight of every folded stack");
 const FIREFOX: Shown = Shown(
     "tests/browser/convert.test.mjs",
-    "Firefox Profiler finds the threads and, of each, what every function did itself",
+    "Firefox Profiler finds each thread and the self time of its functions",
 );
-const D3: Shown = Shown("tests/browser/convert.test.mjs", "d3-flame-graph draws all of it");
-const SVG: Shown = Shown("tests/browser/interop.test.mjs", "Chromium draws the pictures");
-const HTML: Shown =
-    Shown("tests/browser/flame.test.mjs", "boxes are where their weights say, with counts and percentages");
+const D3: Shown = Shown("tests/browser/convert.test.mjs", "d3-flame-graph draws every frame");
+const SVG: Shown = Shown("tests/browser/interop.test.mjs", "Chromium draws the SVG images");
+const HTML: Shown = Shown(
+    "tests/browser/flame.test.mjs",
+    "boxes have the position and width of their weights, with counts and percentages",
+);
 
 /// A cell of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]

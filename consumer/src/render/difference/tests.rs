@@ -57,7 +57,7 @@ fn region_colors_only_vanished_frames() {
     let mut out = Vec::new();
     svg(&difference, &DifferenceOptions::default(), &mut out).unwrap();
     let picture = String::from_utf8(out).unwrap();
-    let (_, region) = picture.split_once("paths that only").unwrap();
+    let (_, region) = picture.split_once("paths only in").unwrap();
     assert!(grey(&find(region, "f").3) && !grey(&find(&picture, "f").3) && !grey(&find(region, "gone").3));
 }
 
