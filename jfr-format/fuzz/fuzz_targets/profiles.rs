@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let options = LoadOptions::default();
     let streamed = load(&mut Input::bytes(bytes.clone()), &options, |_| {});
     let one_pass = load_recording(&Recording::bytes(bytes.clone()), &options, 1, |_| {});
-    let _ = summary::of_recording(&Recording::bytes(bytes.clone()), 10, 1, |_| {});
+    let _ = summary::read_recording(&Recording::bytes(bytes.clone()), 10, 1, |_| {});
     if let (Ok(streamed), Ok(one_pass)) = (streamed, one_pass) {
         if streamed.warnings.is_empty() && one_pass.warnings.is_empty() {
             let weights = |loaded: &flightline_consumer::load::Loaded| {
