@@ -194,6 +194,18 @@ fn unwritable_output_fails_before_program_starts() {
     }
 }
 
+#[test]
+fn failed_recording_leaves_no_empty_picture() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("flame.html");
+    let mut command = Command::new(victim::flightline());
+    command.args(["record", "--flame"]).arg(&picture).args(["--", "/no/such/program"]);
+    let finished = run(command.stdin(Stdio::null()), LIMIT);
+    expect_message(&finished, 127, &["/no/such/program"]);
+    assert!(!picture.exists());
+}
+
 /// Disk full while recording: the program runs to its own exit status, and the file contains the data up to
 /// then and is readable.
 #[test]

@@ -171,12 +171,13 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     } else {
         Target::parse(&path)?
     };
-    if let Some(picture) = &args.flame {
-        can_be_drawn(&target)?;
-        // Fail now rather than after an hour of recording.
-        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(picture);
-        file.map_err(|e| Error::io("create", picture, e))?;
-    }
+    let _picture = match &args.flame {
+        Some(picture) => {
+            can_be_drawn(&target)?;
+            Some(PictureFile::create(picture)?)
+        }
+        None => None,
+    };
     if !args.attach.pid.is_empty() || args.off_cpu.all() {
         let mut find = || match args.sampling.no_follow {
             false => targets::with_descendants(&args.attach.pid),
@@ -198,6 +199,32 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     };
     let ended = record(&recorded, settings, target, &mut |message: &str| note(message))?;
     conclude(args, &ended, stdout, &path, scratch)
+}
+
+/// The file of `--flame` while the program is recorded.
+struct PictureFile<'a> {
+    path: &'a Path,
+    is_new: bool,
+}
+
+impl<'a> PictureFile<'a> {
+    /// Opens or creates the file, to fail now rather than after an hour of recording.
+    fn create(path: &'a Path) -> Result<Self, Error> {
+        let is_new = !path.exists();
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        file.map_err(|e| Error::io("create", path, e))?;
+        Ok(Self { path, is_new })
+    }
+}
+
+impl Drop for PictureFile<'_> {
+    /// Removes the file if nothing was drawn.
+    fn drop(&mut self) {
+        if self.is_new && self.path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
+        {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
 }
 
 /// Prints the closing line, draws the flame graph, and returns the exit status.
