@@ -12,7 +12,7 @@
 //! use jfr_format::read::Input;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let plan = Plan::of_view(view::find("hot-methods").ok_or("no such view")?);
+//! let plan = Plan::from_view(view::find("hot-methods").ok_or("no such view")?);
 //! let mut viewer = Viewer::new(vec![plan], Default::default());
 //! let mut input = Input::open("run.jfr".as_ref())?;
 //! while let Some(item) = input.next()? {
