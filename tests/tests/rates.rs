@@ -7,7 +7,7 @@ use flightline_tests::{shares, skip, spans, victim};
 
 /// The number of samples in the closing line and in the recording, and the number taken: `1234 samples, …`,
 /// or `1234 samples (123 stacks sampled), …` if samples are repeated by weight.
-fn counts_of_closing_line(stderr: &str) -> (usize, f64) {
+fn closing_line_counts(stderr: &str) -> (usize, f64) {
     let line = stderr.lines().rev().find(|l| l.contains(" samples")).unwrap_or_else(|| panic!("{stderr}"));
     let (before, after) = line.split_once(" samples").unwrap();
     let number = |word: Option<&str>| word.and_then(|word| word.parse().ok());
@@ -24,7 +24,7 @@ fn rate(engine: &str, hz: u32, least: f64) {
     let _place = turn.measured();
     let (truth, recording) = (recorded.truth(), recorded.read());
     let cpu = truth.cpu_ns() as f64;
-    let (written, taken) = counts_of_closing_line(&recorded.finished.stderr);
+    let (written, taken) = closing_line_counts(&recorded.finished.stderr);
     assert_eq!(written, recording.samples.len(), "{}", recorded.finished.stderr);
     let taken = taken / (cpu / 1e9 * f64::from(hz));
     let lost: u64 = recording.losses.iter().map(|l| l.cpu_ns).sum();
@@ -149,7 +149,7 @@ fn frequently_waiting_threads_are_sampled_by_timers() {
     let (truth, recording) = (recorded.truth(), recorded.read());
     let stderr = &recorded.finished.stderr;
     let (taken, by_timer) =
-        (counts_of_closing_line(stderr).1, by_timer(stderr).unwrap_or_else(|| panic!("{stderr}")));
+        (closing_line_counts(stderr).1, by_timer(stderr).unwrap_or_else(|| panic!("{stderr}")));
     let computing = recording.share(|s| s.has("computing")) / 100.0;
     eprintln!("{by_timer} of {taken} samples by timer, {computing:.2} of the time without waits");
     // The first sample of a thread comes before the choice.

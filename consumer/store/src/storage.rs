@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn object_store_without_its_feature_is_an_error_that_names_the_feature() {
+    fn object_store_without_feature_is_rejected_with_feature_name() {
         for (url, feature, is_enabled) in [
             ("s3://bucket/path", "aws", cfg!(feature = "aws")),
             ("https://s3.eu-west-1.amazonaws.com/bucket", "aws", cfg!(feature = "aws")),

@@ -84,7 +84,7 @@ fn count(store: &Path, table: &str) -> usize {
 }
 
 #[tokio::test]
-async fn compaction_changes_nothing_but_the_number_of_files() {
+async fn compaction_changes_only_number_of_files() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     let (before, names) = (samples(folder.path()).await, dictionary(folder.path()).await);
@@ -110,7 +110,7 @@ async fn compaction_changes_nothing_but_the_number_of_files() {
 }
 
 #[tokio::test]
-async fn an_interrupted_compaction_is_neither_seen_nor_left() {
+async fn interrupted_compaction_is_invisible_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     let before = samples(folder.path()).await;
@@ -134,7 +134,7 @@ async fn an_interrupted_compaction_is_neither_seen_nor_left() {
 }
 
 #[tokio::test]
-async fn a_chunk_that_came_twice_at_the_same_moment_is_compacted_to_one() {
+async fn chunk_delivered_twice_concurrently_is_compacted_to_one() {
     let folder = tempfile::tempdir().unwrap();
     let recording = read("jdk17-multichunk.jfr");
     let once = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn summed() -> Options {
 }
 
 #[tokio::test]
-async fn sums_equal_the_samples_for_every_key_however_they_came() {
+async fn sums_equal_samples_for_every_key_and_delivery_order() {
     let folder = tempfile::tempdir().unwrap();
     add(folder.path(), "api", &[("host", "h1")], &read("jdk17-multichunk.jfr")).await;
     let first = maintain(folder.path(), summed()).await;
@@ -212,7 +212,7 @@ async fn sums_equal_the_samples_for_every_key_however_they_came() {
 }
 
 #[tokio::test]
-async fn labels_of_many_values_are_told_and_named_ones_are_kept() {
+async fn labels_with_many_values_are_reported_and_selected_ones_retained() {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..40 {
         add(folder.path(), "api", &[("task", &format!("t{number}")), ("host", "h")], &read("flightline.jfr"))
@@ -234,7 +234,7 @@ async fn labels_of_many_values_are_told_and_named_ones_are_kept() {
 }
 
 #[tokio::test]
-async fn what_is_old_goes_and_what_sums_refer_to_stays() {
+async fn old_rows_are_removed_and_rows_of_sums_retained() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     maintain(folder.path(), summed()).await;
@@ -269,7 +269,7 @@ async fn what_is_old_goes_and_what_sums_refer_to_stays() {
 }
 
 #[tokio::test]
-async fn stacks_that_nothing_refers_to_go() {
+async fn unreferenced_stacks_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let recording = read("jdk17-multichunk.jfr");
     let all = chunks(&recording).unwrap();
@@ -286,7 +286,7 @@ async fn stacks_that_nothing_refers_to_go() {
 }
 
 #[tokio::test]
-async fn samples_stay_until_their_sums_are_there_and_the_future_stays() {
+async fn samples_are_retained_until_summed_and_if_in_future() {
     let folder = tempfile::tempdir().unwrap();
     add(folder.path(), "api", &[], &read("flightline.jfr")).await;
     let mut future = read("flightline.jfr");
@@ -309,7 +309,7 @@ async fn samples_stay_until_their_sums_are_there_and_the_future_stays() {
 }
 
 #[tokio::test]
-async fn stacks_whose_samples_are_still_to_come_stay() {
+async fn stacks_of_later_samples_are_retained() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     fs::remove_dir_all(folder.path().join("samples")).unwrap();
@@ -326,7 +326,7 @@ async fn stacks_whose_samples_are_still_to_come_stay() {
 }
 
 #[tokio::test]
-async fn a_torn_file_stops_its_folder_only() {
+async fn truncated_file_stops_only_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     let torn = kit::files(folder.path())
@@ -343,7 +343,7 @@ async fn a_torn_file_stops_its_folder_only() {
 }
 
 #[tokio::test]
-async fn one_at_a_time_works_on_a_store_and_can_be_told_to_stop() {
+async fn maintenance_runs_once_at_a_time_and_can_be_stopped() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     let files = kit::files(folder.path());
@@ -384,7 +384,7 @@ fn periodic_maintain_exits_on_signal() {
 }
 
 #[tokio::test]
-async fn sums_that_would_go_at_once_are_not_made_and_a_dry_run_counts_as_a_real_one() {
+async fn expired_sums_are_not_made_and_dry_run_has_same_counts() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     let keep: BTreeMap<_, _> = [(Table::Minutes, DAYS(1))].into();
@@ -403,7 +403,7 @@ async fn sums_that_would_go_at_once_are_not_made_and_a_dry_run_counts_as_a_real_
 }
 
 #[tokio::test]
-async fn labels_of_sums_are_chosen_once() {
+async fn labels_of_sums_are_selected_once() {
     let folder = tempfile::tempdir().unwrap();
     let [first, second] = [&read("flightline.jfr"), &read("ap-native-wall.jfr")];
     let hours = || Options { sums: vec![Table::Hours], files: usize::MAX, ..options() };
@@ -481,7 +481,7 @@ fn of_two_variants() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn losses_variants_and_odd_days_outlast_maintenance() {
+async fn losses_variants_and_invalid_days_survive_maintenance() {
     let folder = tempfile::tempdir().unwrap();
     add(folder.path(), "two", &[], &of_two_variants()).await;
     // One recording without a clock, one with a clock far ahead.
@@ -511,7 +511,7 @@ async fn losses_variants_and_odd_days_outlast_maintenance() {
 }
 
 #[tokio::test]
-async fn a_torn_dictionary_or_a_column_of_another_type_is_named() {
+async fn truncated_dictionary_or_wrong_column_type_is_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     for table in ["nodes", "stacks", "frames"] {
@@ -538,7 +538,7 @@ async fn a_torn_dictionary_or_a_column_of_another_type_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn eight_writers_a_reader_and_maintenance_at_once() {
+async fn eight_writers_reader_and_maintenance_run_concurrently() {
     let folder = Arc::new(tempfile::tempdir().unwrap());
     let recording = Arc::new(read("jdk25-multichunk.jfr"));
     let writers = 8;

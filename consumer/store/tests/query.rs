@@ -44,7 +44,7 @@ fn of(filter: &str, measure: Measure) -> Choice<'_> {
 }
 
 #[tokio::test]
-async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
+async fn store_flame_graph_equals_recording() {
     let mut compared = 0;
     for name in
         ["jdk25.jfr", "jdk17-multichunk.jfr", "ap-java-cpu.jfr", "ap-native-mem.jfr", "flightline.jfr"]
@@ -83,7 +83,7 @@ fn boxes(samples: &[Sample]) -> BTreeMap<String, i64> {
 }
 
 #[tokio::test]
-async fn the_portable_sql_counts_each_box_once_whoever_wrote_it() {
+async fn portable_sql_counts_each_box_once_for_every_writer() {
     let folder = tempfile::tempdir().unwrap();
     let samples = kit::samples(&kit::model(&kit::fixture("jdk25.jfr")), DAY);
     written_by_two(folder.path(), &samples);
@@ -169,7 +169,7 @@ fn small(store: &Path) {
 }
 
 #[tokio::test]
-async fn files_that_cannot_match_are_passed_over_and_told() {
+async fn files_that_cannot_match_are_skipped_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     for (filter, rows, read) in [
@@ -191,7 +191,7 @@ async fn files_that_cannot_match_are_passed_over_and_told() {
 }
 
 #[tokio::test]
-async fn a_label_that_some_files_lack_is_null_there() {
+async fn label_missing_in_some_files_is_null() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let session = open(folder.path()).await;
@@ -200,7 +200,7 @@ async fn a_label_that_some_files_lack_is_null_there() {
 }
 
 #[tokio::test]
-async fn samples_are_chosen_by_tables_of_the_users_own() {
+async fn user_tables_select_samples() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let session = open(folder.path()).await;
@@ -237,7 +237,7 @@ async fn shares_of_a_function_by_version_over_time() {
 }
 
 #[tokio::test]
-async fn questions_change_nothing() {
+async fn queries_change_no_files() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let session = open(folder.path()).await;
@@ -259,7 +259,7 @@ async fn questions_change_nothing() {
 }
 
 #[tokio::test]
-async fn folders_that_a_condition_leaves_out_are_not_opened() {
+async fn folders_excluded_by_condition_are_not_opened() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     for table in ["samples", "nodes", "frames", "stacks"] {
@@ -276,7 +276,7 @@ async fn folders_that_a_condition_leaves_out_are_not_opened() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_named() {
+async fn damaged_files_are_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let torn = folder.path().join("samples/day=2026-01-01/service=db/torn.parquet");

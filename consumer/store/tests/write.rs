@@ -37,7 +37,7 @@ fn all() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
+async fn store_flame_graphs_equal_those_of_recordings() {
     let (mut compared, mut kinds) = (0, 0);
     for name in all() {
         let folder = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn one_unit(model: &Model, event: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_comes_again_is_there_once_in_whatever_company() {
+async fn repeated_delivery_is_stored_once() {
     let folder = tempfile::tempdir().unwrap();
     let recording = read("jdk17-multichunk.jfr");
     let parts: Vec<usize> = chunks(&recording).unwrap().iter().map(|chunk| chunk.bytes.len()).collect();
@@ -132,7 +132,7 @@ async fn counts(store: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_delivery_that_was_cut_off_is_completed_by_the_next() {
+async fn interrupted_delivery_is_completed_by_next() {
     let recording = read("jdk17-multichunk.jfr");
     let whole = tempfile::tempdir().unwrap();
     add(whole.path(), options("a"), &recording).await;
@@ -156,7 +156,7 @@ async fn a_delivery_that_was_cut_off_is_completed_by_the_next() {
 }
 
 #[tokio::test]
-async fn two_at_the_same_moment_do_not_make_anything_double() {
+async fn concurrent_deliveries_are_stored_once() {
     let recording = read("jdk17-multichunk.jfr");
     let first = chunks(&recording).unwrap()[0].bytes.len();
     let whole = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ async fn two_at_the_same_moment_do_not_make_anything_double() {
 }
 
 #[tokio::test]
-async fn labels_are_columns_and_none_can_be_mistaken() {
+async fn labels_are_columns_with_unambiguous_names() {
     let folder = tempfile::tempdir().unwrap();
     let labels = |host: &str, more: usize| {
         let own =
@@ -215,7 +215,7 @@ async fn labels_of_spans_are_labels_of_samples() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_told_and_the_rest_is_there() {
+async fn damage_is_reported_and_other_rows_are_stored() {
     let recording = read("jdk17-multichunk.jfr");
     let folder = tempfile::tempdir().unwrap();
     let cut = &recording[..recording.len() - 5000];
@@ -231,7 +231,7 @@ async fn what_is_damaged_is_told_and_the_rest_is_there() {
 }
 
 #[tokio::test]
-async fn times_that_no_clock_has_are_days_of_their_own_and_too_many_are_refused() {
+async fn impossible_times_get_own_days_and_too_many_are_rejected() {
     let recording = read("flightline.jfr");
     let folder = tempfile::tempdir().unwrap();
     add(folder.path(), options("a"), &recording).await;

@@ -81,7 +81,7 @@ pub struct JavaFrames {
 impl JavaFrames {
     /// Searches for a JVM if the modules have changed, and publishes its code cache in `shared`. Returns a
     /// message for the user if the JVM is not supported.
-    pub fn look(
+    pub fn find_jvm(
         &mut self,
         pid: u32,
         shared: &JvmLayout,
@@ -95,7 +95,7 @@ impl JavaFrames {
                 self.cache.keys().any(|[word, _]| matches!(java_frame::decode(*word), Word::Method(_)));
             self.version += u64::from(interpreted);
         }
-        match self.discovery.look(pid, shared, modules, images, now_ns)? {
+        match self.discovery.search(pid, shared, modules, images, now_ns)? {
             DiscoveryEvent::Published(code_start, layout) => {
                 let memory = RemoteMemory { pid };
                 let call_stub_return = memory.u64(layout.frame.call_stub_return_address).unwrap_or(0);
@@ -247,7 +247,7 @@ impl Jvm {
         }
     }
 
-    /// Does this for an address in the code cache.
+    /// Does the same for an address in the code cache.
     fn look_up_code(
         &mut self,
         pc: u64,

@@ -252,7 +252,7 @@ impl Process {
         if file.trusted_pid() {
             writers.look(file, &state.modules, images, now_ns);
             let java = &mut state.stacks.frames.java;
-            if let Some(message) = java.look(file.pid, file.jvm(), &state.modules, images, now_ns) {
+            if let Some(message) = java.find_jvm(file.pid, file.jvm(), &state.modules, images, now_ns) {
                 *notice = Some(message);
             }
             java.describe_all_code(file.pid);

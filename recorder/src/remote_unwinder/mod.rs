@@ -29,9 +29,6 @@ use crate::{
 };
 
 mod chain;
-// Only tests use it: the walker follows all threads that they found by registers and unwind tables.
-#[cfg(test)]
-mod hotspot;
 pub(crate) mod stacks;
 
 const PAGE: usize = 4096;
@@ -374,6 +371,7 @@ impl Memory for Remote<'_> {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     mod java_frames;
+    mod java_walker;
 
     use super::*;
 

@@ -187,7 +187,7 @@ impl Stacks {
         if now_ns.saturating_sub(self.jvm_ns) >= JVM_NS {
             self.jvm_ns = now_ns;
             // A JVM that is not supported is recorded as a native program.
-            let _ = self.frames.java.look(pid, &self.jvm, &self.modules, images, now_ns);
+            let _ = self.frames.java.find_jvm(pid, &self.jvm, &self.modules, images, now_ns);
         }
     }
 

@@ -57,10 +57,7 @@ pub fn lay_out(command: Command) -> Command {
         return command;
     }
     let (first, details) = split_examples(&text);
-    let name = match command.get_name() {
-        "wakeup" | "offwake" | "chain" | "threadtime" => "offcpu".to_owned(),
-        name => name.to_owned(),
-    };
+    let name = command.get_name().to_owned();
     let command = command.before_help(first).after_help(details).help_template(EXAMPLES_FIRST);
     command.mut_args(|arg| arrange(&name, arg))
 }
@@ -80,9 +77,9 @@ fn split_examples(text: &str) -> (String, String) {
     (first.join("\n"), details.join("\n\n"))
 }
 
-/// The help of one command: the options of its first screen in order, and the sections of others.
+/// The help of some commands: the options of its first screen in order, and the sections of others.
 struct Layout {
-    command: &'static str,
+    commands: &'static [&'static str],
     common: &'static [&'static str],
     sections: &'static [(&'static str, &'static [&'static str])],
 }
@@ -90,7 +87,7 @@ struct Layout {
 /// Options by the ids of clap. Options that are not listed stay where their definition puts them.
 const LAYOUTS: [Layout; 12] = [
     Layout {
-        command: "flame",
+        commands: &["flame"],
         common: &[
             "output", "events", "total", "measure", "threads", "include", "exclude", "from", "to", "reverse",
         ],
@@ -102,21 +99,21 @@ const LAYOUTS: [Layout; 12] = [
         ],
     },
     Layout {
-        command: "fold",
+        commands: &["fold"],
         common: &[
             "output", "events", "total", "threads", "include", "exclude", "from", "to", "last", "reverse",
         ],
         sections: &[(PERFORMANCE, &["jobs"])],
     },
     Layout {
-        command: "convert",
+        commands: &["convert"],
         common: &[
             "output", "format", "events", "total", "threads", "include", "exclude", "from", "to", "last",
         ],
         sections: &[(PERFORMANCE, &["jobs"])],
     },
     Layout {
-        command: "diff",
+        commands: &["diff"],
         common: &[
             "output",
             "events",
@@ -138,7 +135,7 @@ const LAYOUTS: [Layout; 12] = [
         ],
     },
     Layout {
-        command: "annotate",
+        commands: &["annotate"],
         common: &[
             "events",
             "asm",
@@ -154,7 +151,7 @@ const LAYOUTS: [Layout; 12] = [
         sections: &[(EVENTS, &["total"]), (FILTERS, &["last"]), (PERFORMANCE, &["jobs"])],
     },
     Layout {
-        command: "offcpu",
+        commands: &["offcpu", "wakeup", "offwake", "chain", "threadtime"],
         common: &[
             "output",
             "state",
@@ -174,9 +171,9 @@ const LAYOUTS: [Layout; 12] = [
             (PERFORMANCE, &["jobs"]),
         ],
     },
-    Layout { command: "slower", common: &[], sections: &[(FILTERS, &["from", "to", "last"])] },
+    Layout { commands: &["slower"], common: &[], sections: &[(FILTERS, &["from", "to", "last"])] },
     Layout {
-        command: "print",
+        commands: &["print"],
         common: &[
             "events",
             "categories",
@@ -191,14 +188,14 @@ const LAYOUTS: [Layout; 12] = [
         ],
         sections: &[(OUTPUT, &["ndjson", "compact", "exact"]), (ADVANCED, &["every", "jobs"])],
     },
-    Layout { command: "tail", common: &[], sections: &[(ADVANCED, &["every"])] },
+    Layout { commands: &["tail"], common: &[], sections: &[(ADVANCED, &["every"])] },
     Layout {
-        command: "view",
+        commands: &["view"],
         common: &[],
         sections: &[(OUTPUT, &["truncate", "cell_height", "width"]), (ADVANCED, &["jobs"])],
     },
     Layout {
-        command: "export",
+        commands: &["export"],
         common: &[
             "output",
             "format",
@@ -214,7 +211,7 @@ const LAYOUTS: [Layout; 12] = [
         sections: &[(ADVANCED, &["timeout", "patience", "queue_size", "no_gzip"])],
     },
     Layout {
-        command: "spans",
+        commands: &["spans"],
         common: &["by", "trace", "slowest", "spans", "labels", "inferred", "output", "limit", "json", "last"],
         sections: &[(EVENTS, &["events", "total"]), (FILTERS, &["from", "to"]), (PERFORMANCE, &["jobs"])],
     },
@@ -222,7 +219,7 @@ const LAYOUTS: [Layout; 12] = [
 
 /// Puts an option of `command` into its section of the help.
 fn arrange(command: &str, arg: Arg) -> Arg {
-    let Some(layout) = LAYOUTS.iter().find(|layout| layout.command == command) else { return arg };
+    let Some(layout) = LAYOUTS.iter().find(|layout| layout.commands.contains(&command)) else { return arg };
     let id = arg.get_id().as_str();
     if let Some(place) = layout.common.iter().position(|common| *common == id) {
         return arg.help_heading(None).display_order(place + 1);
@@ -288,10 +285,11 @@ mod tests {
     fn layouts_name_existing_options() {
         let cli = Cli::command();
         for layout in LAYOUTS {
-            let Some(command) = cli.find_subcommand(layout.command) else { continue };
-            let ids: Vec<&str> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
-            for id in layout.common.iter().chain(layout.sections.iter().flat_map(|(_, ids)| *ids)) {
-                assert!(ids.contains(id), "{} has no {id}: {ids:?}", layout.command);
+            for command in layout.commands.iter().filter_map(|name| cli.find_subcommand(name)) {
+                let ids: Vec<&str> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
+                for id in layout.common.iter().chain(layout.sections.iter().flat_map(|(_, ids)| *ids)) {
+                    assert!(ids.contains(id), "{} has no {id}: {ids:?}", command.get_name());
+                }
             }
         }
     }

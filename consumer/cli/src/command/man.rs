@@ -50,21 +50,21 @@ fn sections(command: &Command, man: &Man, mut out: &mut dyn Write) -> Result<()>
     }
     // The text after the options gets its own sections; clap_mangen would reflow it into one.
     let texts = [command.get_before_help(), command.get_after_help()].into_iter().flatten();
-    let said = texts.map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    let said = HelpText::parse(&said);
+    let parsed = texts.map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let parsed = HelpText::parse(&parsed);
     let mut roff = Roff::new();
-    if !said.notes.is_empty() {
+    if !parsed.notes.is_empty() {
         roff.control("SH", ["NOTES"]);
-        for paragraph in &said.notes {
+        for paragraph in &parsed.notes {
             roff.control("PP", []);
             roff.text([roman(*paragraph)]);
         }
     }
-    if let Some(status) = said.exit_status {
+    if let Some(status) = parsed.exit_status {
         roff.control("SH", ["EXIT STATUS"]);
         roff.text([roman(status)]);
     }
-    for (heading, lines) in &said.lists {
+    for (heading, lines) in &parsed.lists {
         roff.control("SH", [heading.to_uppercase().as_str()]);
         roff.control("nf", []);
         for line in lines {
@@ -90,34 +90,34 @@ struct HelpText<'a> {
 
 impl<'a> HelpText<'a> {
     fn parse(text: &'a str) -> Self {
-        let mut said = Self::default();
+        let mut parsed = Self::default();
         for line in text.lines().map(str::trim_end).filter(|l| !l.is_empty()) {
             if line.starts_with(' ') {
-                match said.lists.last_mut() {
+                match parsed.lists.last_mut() {
                     Some((_, lines)) => lines.push(line.trim_start()),
-                    None => said.lists.push(("Examples", vec![line.trim_start()])),
+                    None => parsed.lists.push(("Examples", vec![line.trim_start()])),
                 }
             } else if let Some(heading) = line.strip_suffix(':') {
                 // "More examples" continues the examples that the help shows before the options.
-                match said
+                match parsed
                     .lists
                     .iter()
                     .position(|(known, _)| heading == format!("More {}", known.to_lowercase()))
                 {
                     Some(known) => {
-                        let list = said.lists.remove(known);
-                        said.lists.push(list);
+                        let list = parsed.lists.remove(known);
+                        parsed.lists.push(list);
                     }
-                    None => said.lists.push((heading, Vec::new())),
+                    None => parsed.lists.push((heading, Vec::new())),
                 }
             } else if let Some(status) = line.strip_prefix("Exit status: ") {
-                said.exit_status = Some(status);
+                parsed.exit_status = Some(status);
             } else {
-                said.notes.push(line);
+                parsed.notes.push(line);
             }
         }
-        said.lists.retain(|(_, lines)| !lines.is_empty());
-        said
+        parsed.lists.retain(|(_, lines)| !lines.is_empty());
+        parsed
     }
 }
 
@@ -127,12 +127,12 @@ mod tests {
 
     #[test]
     fn long_help_is_split_into_lists_notes_and_exit_status() {
-        let said = HelpText::parse("Examples:\n  a b   c\n  d\n\nA note.\n\nExit status: 0 or 1.");
-        assert_eq!(said.lists, [("Examples", vec!["a b   c", "d"])]);
-        assert_eq!(said.exit_status, Some("0 or 1."));
-        assert_eq!(said.notes, ["A note."]);
+        let parsed = HelpText::parse("Examples:\n  a b   c\n  d\n\nA note.\n\nExit status: 0 or 1.");
+        assert_eq!(parsed.lists, [("Examples", vec!["a b   c", "d"])]);
+        assert_eq!(parsed.exit_status, Some("0 or 1."));
+        assert_eq!(parsed.notes, ["A note."]);
         assert_eq!(HelpText::parse("Nothing below:"), HelpText::default());
-        let said = HelpText::parse("Examples:\n  a\n\nEvents:\n  b\n\nMore examples:\n  c");
-        assert_eq!(said.lists, [("Events", vec!["b"]), ("Examples", vec!["a", "c"])]);
+        let parsed = HelpText::parse("Examples:\n  a\n\nEvents:\n  b\n\nMore examples:\n  c");
+        assert_eq!(parsed.lists, [("Events", vec!["b"]), ("Examples", vec!["a", "c"])]);
     }
 }

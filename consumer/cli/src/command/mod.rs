@@ -7,9 +7,8 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use flightline_consumer::off_cpu::Graph;
 
-use crate::off_cpu::options;
-
 use crate::args::help;
+use crate::off_cpu::options;
 
 /// Find out where programs spend time and memory: record them, draw flame graphs, read JFR recordings
 #[derive(Debug, Parser)]

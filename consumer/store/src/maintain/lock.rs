@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_directory_is_free_when_its_holder_is_not_there_any_more() {
+    async fn directory_is_unlocked_if_holder_was_killed() {
         let folder = tempfile::tempdir().unwrap();
         let place = Storage::open(folder.path().to_str().unwrap()).unwrap();
         let lock = Lock::take(&place).await.unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_holder_that_says_so_keeps_an_object() {
+    async fn object_stays_locked_while_holder_renews_it() {
         let place = Storage::open("memory:///store").unwrap();
         let held = in_object_store(&place, now()).await.unwrap();
         let version = object(&held).version.lock().await.clone();

@@ -94,7 +94,7 @@ mod tests {
     use crate::layout::Day;
 
     #[tokio::test]
-    async fn folders_are_left_out_by_day_and_service_alone() {
+    async fn partitions_are_pruned_by_day_and_service_only() {
         let all: BTreeSet<Partition> = ["2026-01-01", "2026-01-02", "2026-02-01"]
             .iter()
             .flat_map(|day| {

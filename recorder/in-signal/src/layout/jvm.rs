@@ -1,7 +1,8 @@
 //! The code cache of a HotSpot JVM, as the walker in the handler needs it, and the words of Java frames.
 //!
 //! The drain reads the JVM's description of its own structures and writes this part of the header. The values
-//! do not change, except that the committed parts of the code heaps grow.
+//! do not change, except that the committed parts of the code heaps grow and the interpreter's range shrinks while
+//! the JVM starts. They are addresses that the handler loads from: a wrong value can crash the program.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

@@ -175,8 +175,8 @@ impl<M: Memory> Walk<'_, M> {
         if self.return_to(Caller { sp, fp }) { Ok(true) } else { Err(Failure::NoInfo) }
     }
 
-    /// Steps out of an adapter between compiled and interpreted code, which moves the arguments. Meanwhile, the
-    /// caller's stack pointer is in r13.
+    /// Steps out of an adapter between compiled and interpreted code, which moves the arguments. While it does,
+    /// the caller's stack pointer is in r13.
     fn adapter(&mut self) -> bool {
         let Some((sp, ra)) = self.sender_in_register() else { return false };
         let fp = self.regs.get(arch::FP);

@@ -2,9 +2,9 @@
 //!
 //! Plain loads happen in three places only: on the thread's known stack between the interrupted stack pointer
 //! and the stack's top, inside the unwind information of modules that are never unmapped, and in the committed
-//! part of a JVM's code heaps, which HotSpot never unmaps. All other
-//! memory (coroutine stacks, alternate stacks, modules that may be unmapped) is copied by `process_vm_readv`,
-//! which fails instead of faulting, a page at a time. The copies are cached for the rest of the walk, and a
+//! part of a JVM's code heaps, which HotSpot never unmaps. All other memory (coroutine stacks, alternate stacks,
+//! modules that may be unmapped) is copied by `process_vm_readv`, which fails instead of faulting, a page at a
+//! time. The copies are cached for the rest of the walk, and a
 //! walk makes a limited number of them.
 //!
 //! No SIGSEGV handler catches a failed load: it would conflict with those of the program.

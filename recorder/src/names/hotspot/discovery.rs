@@ -63,7 +63,7 @@ impl Discovery {
     }
 
     /// Searches for a JVM if the modules have changed, and publishes its code cache in `shared`.
-    pub fn look(
+    pub fn search(
         &mut self,
         pid: u32,
         shared: &JvmLayout,
@@ -104,9 +104,10 @@ impl Discovery {
                 publish_heaps(&memory, layout, shared);
                 return None;
             }
-            State::Starting(layout) => layout.clone(),
+            State::Starting(layout) => layout,
         };
-        let start = publish(&memory, &layout, shared)?;
+        let start = publish(&memory, layout, shared)?;
+        let layout = layout.clone();
         self.state = State::Published(layout.clone());
         Some(DiscoveryEvent::Published(start, layout))
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use flightline_in_signal::layout::java_frame::{self, Word};
 
-use super::super::hotspot::{JavaCode, JavaEnd, JavaWalker};
 use super::super::stacks::{Stack, Stacks};
+use super::java_walker::{JavaCode, JavaEnd, JavaWalker};
 use crate::names::hotspot::live_tests::{Jvm, compile, java_homes};
 use crate::names::hotspot::memory::ReadMemory;
 use crate::{names::images::Images, session::Session, settings::Settings};

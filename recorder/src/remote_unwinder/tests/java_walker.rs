@@ -1,4 +1,5 @@
-//! Walks the Java frames of a thread that does not run, from outside.
+//! Walks the Java frames of a thread that does not run, from outside: a second implementation, with which the walker of
+//! the handlers is compared.
 //!
 //! A thread that waits has left Java code by a call, so its Java frames are complete: no prologue or epilogue
 //! is in progress. HotSpot stores where it left Java code (`JavaThread::_anchor`). This is exact even if the
