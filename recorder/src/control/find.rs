@@ -157,6 +157,10 @@ fn is_open(dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use flightline_in_signal::layout::SessionPage;
+
     use super::*;
 
     #[test]
@@ -199,6 +203,23 @@ mod tests {
             );
             assert!(!message.contains("as that user"), "{message}");
         }
+    }
+
+    #[test]
+    fn session_being_created_is_not_stopped() {
+        let session = session::Session::create(&crate::Settings::default()).unwrap();
+        let page =
+            fs::OpenOptions::new().read(true).write(true).open(session.dir().join(SESSION_FILE)).unwrap();
+        let mut complete = vec![0; size_of::<SessionPage>()];
+        page.read_exact_at(&mut complete, 0).unwrap();
+        page.write_all_at(&vec![0; complete.len()], 0).unwrap();
+        assert!(!is_open(session.dir()));
+        // The drain writes the format last, and does not write the request to stop.
+        let stop = std::mem::offset_of!(SessionPage, stop);
+        let rest = stop + size_of::<u32>();
+        page.write_all_at(&complete[..stop], 0).unwrap();
+        page.write_all_at(&complete[rest..], rest as u64).unwrap();
+        assert!(is_open(session.dir()), "the search stopped a session that was being created");
     }
 
     #[test]

@@ -45,11 +45,19 @@ pub struct SessionClient {
 
 impl SessionClient {
     /// Maps the page of the session in `dir`.
+    ///
+    /// # Errors
+    /// There is no session, or its drain has not written its page yet.
     pub fn open(dir: &Path) -> Result<SessionClient, Error> {
         let path = dir.join(SESSION_FILE);
         let file = OpenOptions::new().read(true).write(true).open(&path);
         let file = file.map_err(|e| Error::io("open", &path, e))?;
-        Ok(SessionClient { page: MappedPage::map(&file, &path)? })
+        let page = MappedPage::map(&file, &path)?;
+        // The drain writes the format last. Before that, a PID of 0 does not mean that the drain has ended.
+        if page.format.load().magic == 0 {
+            return Err(Error::shared(&path, "is still being created"));
+        }
+        Ok(SessionClient { page })
     }
 
     /// Requests the end of the recording.

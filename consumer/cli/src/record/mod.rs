@@ -236,10 +236,13 @@ fn conclude(
     scratch: Option<TempDir>,
 ) -> Result<u8, Error> {
     if ended.unseen {
-        note(
-            "the program was not recorded: it ended before it loaded libflightline.so, or it cannot load \
-            the library; try `flightline record -p PID`",
-        );
+        note(match args.command.is_empty() {
+            true => "no process was recorded: the recording was stopped before it started",
+            false => {
+                "the program was not recorded: it ended before it loaded libflightline.so, or it cannot load \
+                the library; try `flightline record -p PID`"
+            }
+        });
         return Ok(ended.code.max(1));
     }
     let drawn = match &args.flame {
