@@ -152,7 +152,7 @@ fn store_flame_graph_matches_its_recordings() {
     assert_eq!(drawn, functions);
 }
 
-/// Checks the calls that `tests/tests/readme.rs` skips, in the same documents and in those of the store.
+/// Checks the calls that `tests/tests/source_tree/readme.rs` skips, in the same documents and in those of the store.
 #[test]
 fn store_examples_use_existing_commands_and_options() {
     let mut documents = vec![examples::readme(), examples::commands()];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::house::{crates, files, has_extension, text};
+use super::house::{crates, files, has_extension, text};
 
 /// Words that must not be part of a name.
 const PARTS: &[&str] = &[

@@ -219,24 +219,28 @@ impl Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown(pub &'static str, pub &'static str);
 
-pub const EVERY_READER: Shown = Shown("tests/tests/matrix.rs", "every_recording_reader_sees_every_sample");
-pub const ON_NO_REGISTRY: Shown = Shown("tests/tests/matrix.rs", "jafar_sees_every_sample");
+pub const EVERY_READER: Shown =
+    Shown("tests/tests/reading/matrix.rs", "every_recording_reader_sees_every_sample");
+pub const ON_NO_REGISTRY: Shown = Shown("tests/tests/reading/matrix.rs", "jafar_sees_every_sample");
 pub const KILLED_STREAM: Shown =
-    Shown("tests/tests/matrix.rs", "jdk_stream_from_killed_recorder_has_all_samples_and_stays_open");
-pub const TOOLS: Shown = Shown("tests/tests/matrix.rs", "jfr_tool_counts_same_samples");
-pub const FOLDED: Shown = Shown("tests/tests/matrix.rs", "jfrconv_reads_folded_stacks");
-pub const ROWS: Shown = Shown("tests/tests/matrix.rs", "duckdb_and_spark_read_rows_and_text");
-const KILLED: Shown = Shown("tests/tests/readers_agree.rs", "killed_recorder_leaves_a_readable_file");
-const LIVE_FILE: Shown = Shown("tests/tests/readers_agree.rs", "jdk_streams_receive_samples_within_seconds");
-const LIVE_COLLECTED: Shown = Shown("tests/tests/live_readers.rs", "all_live_stream_readers_agree");
+    Shown("tests/tests/reading/matrix.rs", "jdk_stream_from_killed_recorder_has_all_samples_and_stays_open");
+pub const TOOLS: Shown = Shown("tests/tests/reading/matrix.rs", "jfr_tool_counts_same_samples");
+pub const FOLDED: Shown = Shown("tests/tests/reading/matrix.rs", "jfrconv_reads_folded_stacks");
+pub const ROWS: Shown = Shown("tests/tests/reading/matrix.rs", "duckdb_and_spark_read_rows_and_text");
+const KILLED: Shown = Shown("tests/tests/reading/readers_agree.rs", "killed_recorder_leaves_a_readable_file");
+const LIVE_FILE: Shown =
+    Shown("tests/tests/reading/readers_agree.rs", "jdk_streams_receive_samples_within_seconds");
+const LIVE_COLLECTED: Shown = Shown("tests/tests/streaming/live_readers.rs", "all_live_stream_readers_agree");
 pub const LIVE_REPOSITORY: Shown =
-    Shown("tests/tests/matrix.rs", "jdk_follows_repository_while_it_is_written");
-const CONVERTER_CLI: Shown = Shown("tests/tests/readers_agree.rs", "readers_agree_on_xz_file_and_pipe");
-const COLLECTOR: Shown = Shown("tests/tests/export.rs", "opentelemetry_collector_accepts_all_exported_data");
+    Shown("tests/tests/reading/matrix.rs", "jdk_follows_repository_while_it_is_written");
+const CONVERTER_CLI: Shown =
+    Shown("tests/tests/reading/readers_agree.rs", "readers_agree_on_xz_file_and_pipe");
+const COLLECTOR: Shown =
+    Shown("tests/tests/fleet/export.rs", "opentelemetry_collector_accepts_all_exported_data");
 const COLLECTOR_SUMS: Shown =
-    Shown("tests/tests/export.rs", "opentelemetry_collector_accepts_converted_totals");
-const FLUENTD: Shown = Shown("tests/tests/export.rs", "fluent_forward_receiver_accepts_every_row");
-const PPROF: Shown = Shown("tests/tests/export.rs", "go_pprof_reads_exported_profile");
+    Shown("tests/tests/fleet/export.rs", "opentelemetry_collector_accepts_converted_totals");
+const FLUENTD: Shown = Shown("tests/tests/fleet/export.rs", "fluent_forward_receiver_accepts_every_row");
+const PPROF: Shown = Shown("tests/tests/fleet/export.rs", "go_pprof_reads_exported_profile");
 const ENGINES: Shown = Shown("consumer/store/tests/engines.rs", "three_engines_return_equal_rows");
 const SPEEDSCOPE: Shown =
     Shown("tests/browser/interop.test.mjs", "speedscope shows the weight of every stack");

@@ -220,7 +220,7 @@ fn samples_have_expected_threads_and_stacks() {
 #[test]
 fn decisions_name_existing_fixtures_and_tests() {
     let _place = beside();
-    let text = include_str!("../../jfr-format/docs/decisions.md");
+    let text = include_str!("../../../jfr-format/docs/decisions.md");
     let rows = text.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     let shown: Vec<&str> = rows
         .filter_map(|row| row.trim_end_matches(" |").rsplit("| ").next())
@@ -229,7 +229,7 @@ fn decisions_name_existing_fixtures_and_tests() {
     let fixtures: Vec<String> =
         ["cases", "recordings"].iter().flat_map(|f| fixtures(f)).map(|p| name(&p)).collect();
     let malformed = flightline_tests::malformed::cases();
-    let tests = [include_str!("readers.rs"), include_str!("../../jfr-format/tests/splits.rs")];
+    let tests = [include_str!("readers.rs"), include_str!("../../../jfr-format/tests/splits.rs")];
     for &name in &shown {
         let known = fixtures.iter().any(|f| f == name)
             || malformed.iter().any(|case| case.name == name)

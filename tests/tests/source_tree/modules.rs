@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::house::{crates, files, has_extension, text};
+use super::house::{crates, files, has_extension, text};
 
 /// Crates that still have larger circles than [`LARGEST`], and the number of modules of the largest. The numbers may only fall.
 const LARGER: &[(&str, usize)] = &[];

@@ -9,9 +9,9 @@ use flightline_tests::examples::{self, Document};
 use flightline_tests::run::{beside, run};
 use flightline_tests::{skip, victim};
 
-use crate::house;
+use super::house;
 
-const README: &str = include_str!("../../README.md");
+const README: &str = include_str!("../../../README.md");
 
 fn command_line(beginning: &str) -> &'static str {
     README

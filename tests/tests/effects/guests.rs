@@ -100,7 +100,7 @@ fn programs_with_threads_and_modules_behave_as_without_recorder() {
 fn library_exports_match_exports_txt() {
     let _place = beside();
     let library = victim::flightline().with_file_name("libflightline.so");
-    let listed = include_str!("../../recorder/preload/exports.txt");
+    let listed = include_str!("../../../recorder/preload/exports.txt");
     let output =
         run(Command::new("nm").args(["-D", "--defined-only"]).arg(&library), LIMIT).expect_success("nm");
     let text = output.stdout_text();

@@ -130,9 +130,9 @@ fn guest_test_document_names_existing_tests() {
     let list = std::fs::read_to_string(root.join("docs/guest-tests.md")).unwrap();
     let mut named = 0;
     for test in list.split('`').filter(|word| word.contains("::") && !word.contains(' ')) {
-        let (file, name) = test.split_once("::").unwrap();
-        let source = std::fs::read_to_string(root.join(format!("tests/tests/{file}.rs")))
-            .unwrap_or_else(|e| panic!("{test}: {e}"));
+        let (module, name) = test.rsplit_once("::").unwrap();
+        let file = format!("tests/tests/{}.rs", module.replace("::", "/"));
+        let source = std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{test}: {e}"));
         assert!(source.contains(&format!("fn {name}(")), "there is no {test}");
         named += 1;
     }

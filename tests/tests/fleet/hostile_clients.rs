@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// A complete recording.
-const RECORDING: &[u8] = include_bytes!("../../fixtures/recordings/ap-native-cpu.jfr");
+const RECORDING: &[u8] = include_bytes!("../../../fixtures/recordings/ap-native-cpu.jfr");
 
 /// A running service, with helpers for hostile requests.
 struct Service(Served);

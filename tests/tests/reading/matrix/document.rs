@@ -7,7 +7,7 @@ use super::table::{Cell, KINDS, Kind, READERS, Shown, cell, tests};
 const HEAD: &str = "\
 # Interoperability
 
-This page compares each output of Flightline with each reader. `tests/tests/matrix.rs` generates it from the table of its tests
+This page compares each output of Flightline with each reader. `tests/tests/reading/matrix.rs` generates it from the table of its tests
 (`BLESS=1 cargo test -p flightline-tests --test all matrix::` writes it). `.ci/run` runs the tests with the real programs. A cell
 contains a mark for the comparison, and the numbers of the tests:
 

@@ -13,7 +13,7 @@ use flightline_tests::run::{self, Finished, beside, run, spawn, wait};
 use flightline_tests::truth::Truth;
 use flightline_tests::{skip, spans, victim};
 
-use crate::outside::attached;
+use super::outside::attached;
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// Threads that `probed` starts and joins one after another.

@@ -1,0 +1,5 @@
+//! Time off CPU: the intervals, their graphs, and their spans.
+
+mod by_span;
+mod graphs;
+mod intervals;

@@ -1,0 +1,12 @@
+//! How processes are selected, recorded and controlled, from inside and from outside.
+
+mod control;
+mod crowds;
+mod dump;
+mod errors;
+mod library;
+mod outside;
+mod outside_uprobes;
+mod own_samples;
+mod repository;
+mod repository_limits;

@@ -1,0 +1,8 @@
+//! Stacks and their names: native code, Java, real programs.
+
+mod anchors;
+mod frames;
+mod java;
+mod programs;
+mod thread_names;
+mod walk;
