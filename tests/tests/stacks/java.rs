@@ -121,9 +121,16 @@ fn check_frames(frames: &[Json], types: &[(&str, &str)]) {
     }
     let (mix, beta) = (source_line("line: mix"), source_line("line: beta"));
     for (name, lines) in [("mix", mix..mix + 3), ("beta", beta..beta + 1)] {
+        let (mut all, mut without_line) = (0, 0);
         for frame in frames.iter().filter(|frame| frame["method"]["name"] == name) {
-            assert!(lines.contains(&frame["lineNumber"].as_u64().unwrap()), "{lines:?}: {frame}");
+            all += 1;
+            match frame["lineNumber"].as_u64().unwrap() {
+                // The frame was being built, and its bytecode index was not in it yet.
+                0 => without_line += 1,
+                line => assert!(lines.contains(&line), "{lines:?}: {frame}"),
+            }
         }
+        assert!(without_line * 50 <= all, "{name}: {without_line} of {all} frames have no line");
     }
     let calls = frames.iter().filter(|f| f["method"]["name"] == "beta" && f["bytecodeIndex"] != 0);
     assert!(calls.count() > 0, "bytecode indices of the calls in beta");
