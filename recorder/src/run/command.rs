@@ -56,7 +56,7 @@ pub struct Ended {
     pub code: u8,
     /// The totals of the recording.
     pub report: Report,
-    /// The program never joined the recording.
+    /// No process was recorded: the program never joined, or the recording ended before it started.
     pub unseen: bool,
 }
 

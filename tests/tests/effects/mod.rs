@@ -1,9 +1,11 @@
-//! The effects of the recorder on the recorded program, and its behaviour when something dies or stops.
+//! The effects of the recorder on the recorded program, its limits of memory and cost, and
+//! its behaviour when a process dies or a reader stops.
 
 mod bounded;
 mod budget;
 mod crash_steps;
 mod crashes;
+mod errors_of_other_recorders;
 mod fatal;
 mod guests;
 mod in_handler;

@@ -1,4 +1,4 @@
-//! Time off CPU: the intervals, their graphs, and their spans.
+//! Time off CPU: the intervals, their graphs, and the time of threads by span.
 
 mod by_span;
 mod graphs;

@@ -1,4 +1,5 @@
-//! How processes are selected, recorded and controlled, from inside and from outside.
+//! How processes are selected, recorded and controlled, from inside and from outside,
+//! and how the command reports errors.
 
 mod control;
 mod crowds;

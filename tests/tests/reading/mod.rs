@@ -1,4 +1,4 @@
-//! Our readers and editors, compared with the readers of other projects.
+//! Our readers and editors, compared with the readers of other projects; malformed input.
 
 mod cases;
 mod edit;

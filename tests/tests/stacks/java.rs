@@ -125,7 +125,7 @@ fn check_frames(frames: &[Json], types: &[(&str, &str)]) {
         for frame in frames.iter().filter(|frame| frame["method"]["name"] == name) {
             all += 1;
             match frame["lineNumber"].as_u64().unwrap() {
-                // The frame was being built, and its bytecode index was not in it yet.
+                // The bytecode index of the frame is unknown.
                 0 => without_line += 1,
                 line => assert!(lines.contains(&line), "{lines:?}: {frame}"),
             }

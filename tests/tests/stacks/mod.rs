@@ -1,6 +1,5 @@
 //! Stacks and their names: native code, Java, real programs.
 
-mod anchors;
 mod frames;
 mod java;
 mod programs;
